@@ -84,7 +84,9 @@ def record(store: Store, results: Sequence[ClaimResult], fresh: tuple[int, Seque
     if fresh is not None:
         section["fresh"] = {"first_seed": fresh[0], "verdicts": {r.claim.id: str(r.verdict) for r in fresh[1]}}
     baseline = {**load(paper), scale: section}
-    text = "# Written by `claimlab record` from a run on committed code; not edited by hand.\n\n" + tomli_w.dumps(baseline)
+    text = "# Written by `claimlab record` from a run on committed code; not edited by hand.\n\n" + tomli_w.dumps(
+        baseline
+    )
     write_atomic(paper.baseline_path, text)
 
 

@@ -56,8 +56,10 @@ def _check_line(result: CheckResult) -> str:
         return f"{name}: {result.reason}"
     if result.check.holds is not None:
         met = sum(v != 0 for v in result.measure.values)
-        return f"{name}: {met} of {len(result.measure.values)} seeds" if len(result.measure.values) > 1 else (
-            f"{name}: {'yes' if met else 'no'}"
+        return (
+            f"{name}: {met} of {len(result.measure.values)} seeds"
+            if len(result.measure.values) > 1
+            else (f"{name}: {'yes' if met else 'no'}")
         )
     return f"{name}: {interval(result.measure)}"
 
