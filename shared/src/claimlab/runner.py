@@ -94,7 +94,7 @@ def _execute_all(
     ):
         work = [delayed(execute)(t, threads, store.seed_directory(t) / "scratch", Path(folder)) for t in tasks]
         try:
-            for name, result in Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(work):
+            for name, result in Parallel(n_jobs=jobs, return_as="generator_unordered")(work) or ():
                 task = waiting.pop(name)
                 if isinstance(result, SeedResult):
                     result.provenance |= {"git": git, "versions": versions(paper.slug)}
@@ -139,7 +139,7 @@ def _register(backend: str) -> None:
             except ValueError:
                 raise ClaimlabError("--backend dask needs a running cluster: set DASK_SCHEDULER_ADDRESS") from None
         elif backend == "ray":
-            from ray.util.joblib import register_ray
+            from ray.util.joblib import register_ray  # pyright: ignore[reportMissingImports]
 
             register_ray()
         elif backend != "loky":

@@ -126,7 +126,7 @@ class Store:
         }
 
     def measures(self) -> dict[str, Measure]:
-        """Measures over seeds, by `experiment.measure`; one that a seed lacks, or an unfinished experiment's, is left out."""
+        """Measures over seeds, by `experiment.measure`; those of unfinished experiments are left out."""
         out: dict[str, Measure] = {}
         for experiment, records in self.records().items():
             exact = self.plan.paper.experiments[experiment].deterministic
