@@ -1,7 +1,7 @@
 """The problem: which decisions there are, which costs are possible, which measurements can be bought."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ from finite_resolution.regret_program import ConvexRegretProgram, FiniteRegretPr
 from finite_resolution.validation import nonnegative, number_array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Queries:
     """The measurements on offer. Query j reads `y_j = q_j c + e_j` with `|e_j| <= delta_j` (box noise).
 
@@ -29,20 +29,22 @@ class Queries:
     """
 
     Q: Float[np.ndarray, "m d"]
-    delta: Float[np.ndarray, " m"] = field(default=0.0)  # type: ignore[assignment]
-    price: Float[np.ndarray, " m"] = field(default=1.0)  # type: ignore[assignment]
-    names: tuple[str, ...] = ()
+    delta: Float[np.ndarray, " m"]
+    price: Float[np.ndarray, " m"]
+    names: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        Q = number_array("Q", self.Q, (None, None))
+    def __init__(
+        self, Q: ArrayLike, delta: ArrayLike = 0.0, price: ArrayLike = 1.0, names: Sequence[object] | None = None
+    ) -> None:
+        Q = number_array("Q", Q, (None, None))
         m = len(Q)
-        delta = number_array("delta", np.full(m, self.delta) if np.ndim(self.delta) == 0 else self.delta, (m,))
-        price = number_array("price", np.full(m, self.price) if np.ndim(self.price) == 0 else self.price, (m,))
-        names = tuple(str(name) for name in self.names) or tuple(f"q{j}" for j in range(m))
-        for name, bad, wanted in (("delta", delta < 0, ">= 0"), ("price", price <= 0, "> 0")):
+        delta = number_array("delta", np.full(m, delta) if np.ndim(delta) == 0 else delta, (m,))
+        price = number_array("price", np.full(m, price) if np.ndim(price) == 0 else price, (m,))
+        names = tuple(f"q{j}" for j in range(m)) if names is None else tuple(str(name) for name in names)
+        for name, values, bad, wanted in (("delta", delta, delta < 0, ">= 0"), ("price", price, price <= 0, "> 0")):
             if bad.any():
                 j = int(np.argmax(bad))
-                raise ValueError(f"{name} must be {wanted}, got {locals()[name][j]:g} for query {j}")
+                raise ValueError(f"{name} must be {wanted}, got {values[j]:g} for query {j}")
         if len(names) != m:
             raise ValueError(f"names must have one entry a query, got {len(names)} for {m} queries")
         if len(set(names)) != m:
@@ -67,6 +69,7 @@ class Problem:
         tol: numerical tolerance. A tuple is hard when its gap exceeds `eps + gap_tol`; a query separates a tuple when its range exceeds
             `2 delta + reading_tol`; both are `tol * max(1, largest absolute cost or reading)`.
         scenarios: names of the costs; `0, 1, ...` when left out.
+        components: names of the d cost components; `0, 1, ...` when left out.
 
     Raises:
         ValueError: shapes do not fit, a number is not finite, the library is empty, eps < 0 or tol <= 0.
@@ -80,6 +83,7 @@ class Problem:
         eps: float,
         tol: float = 1e-7,
         scenarios: Sequence[object] | None = None,
+        components: Sequence[object] | None = None,
     ) -> None:
         if not isinstance(X, FeasibleSet):
             raise TypeError(
@@ -96,11 +100,8 @@ class Problem:
         self.queries = queries
         self.eps = nonnegative("eps", eps)
         self.tol = nonnegative("tol", tol)
-        self.scenarios = tuple(str(s) for s in (range(len(self.costs)) if scenarios is None else scenarios))
-        if len(self.scenarios) != len(self.costs):
-            raise ValueError(
-                f"scenarios must have one entry a cost, got {len(self.scenarios)} for {len(self.costs)} costs"
-            )
+        self.scenarios = _names("scenarios", scenarios, len(self.costs))
+        self.components = _names("components", components, X.dim)
         self.gap_tol = tol * max(1.0, float(np.abs(self.costs).max()))
         self.reading_tol = tol * max(1.0, float(np.abs(self.readings).max(initial=0.0)))
 
@@ -147,7 +148,7 @@ class Problem:
         Q = queries.reindex(columns=costs.columns, fill_value=0.0)
         names = tuple(str(name) for name in queries.index)
         table = Queries(Q.to_numpy(), delta=per_query[1], price=per_query[0], names=names)
-        return cls(X, costs.to_numpy(), table, eps, scenarios=list(costs.index))
+        return cls(X, costs.to_numpy(), table, eps, scenarios=list(costs.index), components=list(costs.columns))
 
     def replace(self, *, eps: float | None = None, queries: Queries | None = None) -> "Problem":
         """The same decisions and costs with another tolerance or other queries; what was computed for the costs is kept."""
@@ -158,6 +159,7 @@ class Problem:
             self.eps if eps is None else eps,
             self.tol,
             self.scenarios,
+            self.components,
         )
         for name in ("optimal_values", "program", "tuple_size_bound"):
             other.__dict__[name] = getattr(self, name)
@@ -241,3 +243,10 @@ def _indices(name: str, values: Sequence[int] | np.ndarray, count: int, what: st
     if len(set(indices)) != len(indices):
         raise ValueError(f"{name} has an index more than once: {indices}")
     return indices
+
+
+def _names(what: str, names: Sequence[object] | None, count: int) -> tuple[str, ...]:
+    texts = tuple(str(name) for name in (range(count) if names is None else names))
+    if len(texts) != count:
+        raise ValueError(f"{what} must have {count} names, got {len(texts)}")
+    return texts

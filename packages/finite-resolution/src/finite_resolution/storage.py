@@ -43,6 +43,7 @@ def save_design(design: Design, path: str | Path) -> None:
         "tol": problem.tol,
         "feasible": {"kind": type(X).__name__} | {key: _plain(getattr(X, key)) for key in _STATEMENT[type(X)]},
         "scenarios": list(problem.scenarios),
+        "components": list(problem.components),
         "costs": problem.costs.tolist(),
         "queries": {"Q": q.Q.tolist(), "delta": q.delta.tolist(), "price": q.price.tolist(), "names": list(q.names)},
     }
@@ -70,6 +71,7 @@ def load_design(path: str | Path) -> Design:
             content["eps"],
             content["tol"],
             content["scenarios"],
+            content["components"],
         )
         selected, certificate = content["selected"], content["certificate"]
         return Design(

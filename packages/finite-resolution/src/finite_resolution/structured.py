@@ -138,7 +138,7 @@ def nested_cover(
     """Set cover where each tuple is seen by one direction: one query a direction, the cheapest that reaches its tightest tuple.
 
     Query j covers tuple t when their directions are equal and `reach[j] < tuple_range[t]` (reach is `2 delta_j` for a unit direction).
-    The cover sets of one direction are nested. O(M log M + k).
+    The cover sets of one direction are nested. O(M + k).
 
     Raises:
         ValueError: lengths differ.
@@ -154,14 +154,16 @@ def nested_cover(
     needed = np.zeros(count, dtype=bool)
     needed[tuple_direction] = True
     able = np.flatnonzero(needed[query_direction] & (reach < tightest[query_direction]))
-    by_price = able[np.lexsort((able, prices[able]))]
-    served, first = np.unique(query_direction[by_price], return_index=True)
-    if len(served) < needed.sum():
-        direction = int(np.setdiff1d(np.flatnonzero(needed), served)[0])
-        raise UncoverableError(
-            f"no query of direction {direction} reaches its tightest tuple, of range {tightest[direction]:g}"
-        )
-    selected = tuple(sorted(by_price[first].tolist()))
+    direction = query_direction[able]
+    cheapest = np.full(count, np.inf)
+    np.minimum.at(cheapest, direction, prices[able])
+    if np.isinf(cheapest[needed]).any():
+        unserved = int(np.flatnonzero(needed & np.isinf(cheapest))[0])
+        raise UncoverableError(f"no query of direction {unserved} reaches its tightest tuple, of range {tightest[unserved]:g}")
+    winners = able[prices[able] == cheapest[direction]]
+    first = np.full(count, len(prices))
+    np.minimum.at(first, query_direction[winners], winners)
+    selected = tuple(sorted(first[needed].tolist()))
     value = float(prices[list(selected)].sum())
     return CoverResult(selected, value, value, True)
 

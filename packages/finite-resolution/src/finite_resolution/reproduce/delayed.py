@@ -19,7 +19,7 @@ from finite_resolution.set_cover import minimal_covers, set_cover
 class DelayedConfig:
     """Random problems solved with generated and with all constraints."""
 
-    problems: int = 10
+    problems: int = 8
     costs: int = 14
     queries: int = 10
     dimension: int = 4
@@ -72,8 +72,12 @@ def delayed_constraints(config: DelayedConfig, run: Run) -> None:
     solved = table[table["feasible"] & (table["cover_sets"] > 0)]
     run.measure("optima_disagreeing", (~table["right"]).sum())
     run.measure("lower_bounds_never_fall", monotone)
-    run.measure("median_generated_share", (solved["generated"] / solved["cover_sets"]).median())
-    run.measure("median_generated_share_multi_cut", (solved["generated_multi_cut"] / solved["cover_sets"]).median())
+    shares = solved["generated"] / solved["cover_sets"]
+    # a sheared simplex often has one distinct cover set, of which no method can generate less than all
+    run.measure("median_generated_share", shares[solved["family"] == "random_problem"].median())
+    run.measure("median_generated_share_both_families", shares.median())
+    multi_cut = solved["generated_multi_cut"] / solved["cover_sets"]
+    run.measure("median_generated_share_multi_cut", multi_cut[solved["family"] == "random_problem"].median())
     run.measure("speedup_over_enumeration", seconds_full / seconds_delayed, timing=True)
     run.table("problems", table)
     run.table("bounds", pd.DataFrame(bounds, columns=["iteration", "bound", "problem"]))
