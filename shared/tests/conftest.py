@@ -26,7 +26,7 @@ class Toy:
         return [sys.executable, "-c", "from claimlab.cli import main; main()", *args]
 
     def __call__(self, *args: str, out: Path | None = None, **extra: str) -> subprocess.CompletedProcess[str]:
-        """`claimlab <args>`; `--out` is added to the commands that write, one process is enough unless asked for more."""
+        """`claimlab <args>`, writing to `out`, in one process unless asked for more."""
         if args[0] in ("run", "check", "record"):
             args = (*args, "--out", str(out or self.out))
         if args[0] in ("run", "check") and not {"--jobs", "--backend"} & set(args):

@@ -21,7 +21,7 @@ def test_dry_run_prints_settings_and_runs_nothing(toy):
         (["run", "toy", "--experiment", "nope"], "toy has no experiment nope; it has draws, line"),
         (
             ["run", "toy", "--set", "nope=3"],
-            "no selected experiment has this field; fields: centre, data_file, n, points",
+            "has this field; fields: centre, data_file, n, points, sizes",
         ),
         (["run", "toy", "--set", "line.n=3"], "no selected experiment has this field"),
         (["run", "toy", "--set", "n=many"], "--set n=many: expected <class 'int'> for draws.n"),
