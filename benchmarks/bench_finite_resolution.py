@@ -1,7 +1,16 @@
 """finite-resolution against its peers: the other verification engine, full enumeration, and general solvers."""
 
 import numpy as np
-from finite_resolution import Problem, all_minimal_hard_tuples, cover_set, gap, interval_cover, optimal_design, set_cover, verify_design
+from finite_resolution import (
+    Problem,
+    all_minimal_hard_tuples,
+    cover_set,
+    gap,
+    interval_cover,
+    optimal_design,
+    set_cover,
+    verify_design,
+)
 from finite_resolution.brute_force import BruteForce
 from finite_resolution.datasets import flight_problem, random_problem
 from finite_resolution.set_systems import random_sets
@@ -19,7 +28,14 @@ def test_fiber_engine_against_the_integer_program(compare):
 
     assert fibers().sufficient == milp().sufficient
     assert abs(fibers().worst_gap - milp().worst_gap) < 1e-5
-    compare("verification, flights (delta 2, eps 4)", fibers, milp, peer_name="integer program (HiGHS)", target=0.1, repeats=3)
+    compare(
+        "verification, flights (delta 2, eps 4)",
+        fibers,
+        milp,
+        peer_name="integer program (HiGHS)",
+        target=0.1,
+        repeats=3,
+    )
 
 
 def test_delayed_constraints_against_full_enumeration(compare):

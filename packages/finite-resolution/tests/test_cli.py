@@ -13,12 +13,18 @@ runner = CliRunner()
 @pytest.fixture
 def files(tmp_path):
     """Two routes, three scenarios, and two queries: one dear and one cheap."""
-    pd.DataFrame({"road": [10.0, 20.0, 30.0], "rail": [18.0, 18.0, 18.0]}, index=["dry", "wet", "snow"]).to_csv(tmp_path / "costs.csv")
+    pd.DataFrame({"road": [10.0, 20.0, 30.0], "rail": [18.0, 18.0, 18.0]}, index=["dry", "wet", "snow"]).to_csv(
+        tmp_path / "costs.csv"
+    )
     pd.DataFrame({"road": [1.0, 1.0], "price": [9.0, 2.0], "error": [0.5, 4.0]}, index=["survey", "forecast"]).to_csv(
         tmp_path / "queries.csv"
     )
-    pd.DataFrame({"road": [1.0, 0.0], "rail": [0.0, 1.0]}, index=["take road", "take rail"]).to_csv(tmp_path / "decisions.csv")
-    pd.DataFrame({"road": [1.0], "rail": [1.0], "sense": ["="], "rhs": [1.0]}).to_csv(tmp_path / "constraints.csv", index=False)
+    pd.DataFrame({"road": [1.0, 0.0], "rail": [0.0, 1.0]}, index=["take road", "take rail"]).to_csv(
+        tmp_path / "decisions.csv"
+    )
+    pd.DataFrame({"road": [1.0], "rail": [1.0], "sense": ["="], "rhs": [1.0]}).to_csv(
+        tmp_path / "constraints.csv", index=False
+    )
     return tmp_path
 
 
@@ -35,11 +41,20 @@ def test_plan_save_and_decide(files):
     pd.DataFrame({"query": ["forecast"], "reading": [12.0]}).to_csv(files / "readings.csv", index=False)
     decided = runner.invoke(app, ["decide", str(files / "plan.json"), str(files / "readings.csv"), "--json"])
     answer = json.loads(decided.output)
-    assert answer["scenarios"] == ["dry"] and answer["decision"] == {"road": 1.0, "rail": 0.0} and answer["worst_regret"] == 0.0
+    assert (
+        answer["scenarios"] == ["dry"]
+        and answer["decision"] == {"road": 1.0, "rail": 0.0}
+        and answer["worst_regret"] == 0.0
+    )
     # 24 may be 20 (wet) or, just, not 30: rail is right for wet
     pd.DataFrame({"query": ["forecast"], "reading": [24.0]}).to_csv(files / "readings.csv", index=False)
     printed = runner.invoke(app, ["decide", str(files / "plan.json"), str(files / "readings.csv")])
-    assert printed.exit_code == 0 and "rail" in printed.output and "wet" in printed.output and "tolerated: 2" in printed.output
+    assert (
+        printed.exit_code == 0
+        and "rail" in printed.output
+        and "wet" in printed.output
+        and "tolerated: 2" in printed.output
+    )
 
 
 def test_constraints_state_the_same_problem(files):
@@ -69,12 +84,24 @@ def test_time_limit_is_reported(files):
     [
         ({}, ["--eps", "1"], "either decisions or constraints"),
         ({}, ["--eps", "-1", "--decisions", "decisions.csv"], "eps must be >= 0, got -1"),
-        ({"decisions.csv": "name,road\na,1\n"}, ["--eps", "1", "--decisions", "decisions.csv"], "needs the column 'rail'"),
+        (
+            {"decisions.csv": "name,road\na,1\n"},
+            ["--eps", "1", "--decisions", "decisions.csv"],
+            "needs the column 'rail'",
+        ),
         ({"costs.csv": "name,road,rail\na,1,x\n"}, ["--eps", "1", "--decisions", "decisions.csv"], "must hold numbers"),
         ({"costs.csv": "name,road,rail\na,1,\n"}, ["--eps", "1", "--decisions", "decisions.csv"], "costs contains NaN"),
         ({"queries.csv": "name,sea\na,1\n"}, ["--eps", "1", "--decisions", "decisions.csv"], "column 'sea'"),
-        ({"constraints.csv": "road,rail,sense,rhs\n1,1,<,1\n"}, ["--eps", "1", "--constraints", "constraints.csv"], "sense must be"),
-        ({"constraints.csv": "road,sense,rhs\n1,<=,1\n"}, ["--eps", "1", "--constraints", "constraints.csv"], "unbounded"),
+        (
+            {"constraints.csv": "road,rail,sense,rhs\n1,1,<,1\n"},
+            ["--eps", "1", "--constraints", "constraints.csv"],
+            "sense must be",
+        ),
+        (
+            {"constraints.csv": "road,sense,rhs\n1,<=,1\n"},
+            ["--eps", "1", "--constraints", "constraints.csv"],
+            "unbounded",
+        ),
         ({}, ["--eps", "1", "--decisions", "absent.csv"], "absent.csv"),
     ],
 )

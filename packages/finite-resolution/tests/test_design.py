@@ -20,8 +20,8 @@ from finite_resolution import (
     verify_design,
 )
 from finite_resolution.brute_force import BruteForce
+from finite_resolution.covering import harmonic
 from finite_resolution.datasets import random_problem, sheared_simplex, simplex_problem
-from finite_resolution.set_cover import harmonic
 from finite_resolution.set_systems import affine_plane, greedy_trap, random_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,7 +77,11 @@ def test_greedy_trap():
 def test_engines_and_masters_are_interchangeable():
     rng = np.random.default_rng(5)
     problem = problem_from_set_cover(random_sets(rng, 8, 7, 0.3), 8)
-    prices = {optimal_design(problem, verify, master).price for verify in ("fibers", "milp") for master in ("highs", "cpsat", "pysat")}
+    prices = {
+        optimal_design(problem, verify, master).price
+        for verify in ("fibers", "milp")
+        for master in ("highs", "cpsat", "pysat")
+    }
     assert len(prices) == 1
 
 
@@ -89,7 +93,9 @@ def test_what_must_not_change_the_optimum(seed):
     q, n, m = problem.queries, len(problem.costs), len(problem.queries)
     price = optimal_design(problem).price
     rows, columns = rng.permutation(n), rng.permutation(m)
-    shuffled = Problem(problem.X, problem.costs[rows], Queries(q.Q[columns], q.delta[columns], q.price[columns]), problem.eps)
+    shuffled = Problem(
+        problem.X, problem.costs[rows], Queries(q.Q[columns], q.delta[columns], q.price[columns]), problem.eps
+    )
     scaled = Problem(problem.X, 7.0 * problem.costs, Queries(q.Q, 7.0 * q.delta, q.price), 7.0 * problem.eps)
     doubled = Problem(problem.X, np.vstack([problem.costs, problem.costs[:2]]), q, problem.eps)
     for other in (shuffled, scaled, doubled):
@@ -125,12 +131,21 @@ def test_inconsistent_readings():
 def test_degenerate_designs_are_free():
     X = VertexHull(np.eye(3))
     lone = Problem(X, [[1.0, 2.0, 3.0]], Queries(np.zeros((0, 3))), 0.0)
-    assert (optimal_design(lone).selected, optimal_design(lone).price, optimal_design(lone).status) == ((), 0.0, "optimal")
+    assert (optimal_design(lone).selected, optimal_design(lone).price, optimal_design(lone).status) == (
+        (),
+        0.0,
+        "optimal",
+    )
     tolerant = Problem(X, np.eye(3), Queries(np.eye(3)), eps=1.0)
     assert optimal_design(tolerant).selected == ()
     blind = Problem(X, np.eye(3), Queries(np.zeros((0, 3))), eps=0.1)
     nothing = optimal_design(blind)
-    assert (nothing.status, nothing.certificate, nothing.selected, nothing.price) == ("infeasible", (0, 1, 2), None, np.inf)
+    assert (nothing.status, nothing.certificate, nothing.selected, nothing.price) == (
+        "infeasible",
+        (0, 1, 2),
+        None,
+        np.inf,
+    )
     with pytest.raises(ValueError, match="no sufficient design"):
         nothing.decide([])
 
@@ -199,7 +214,12 @@ def test_saved_designs_decide_alike(tmp_path):
         path = tmp_path / f"{number}.json"
         save_design(design, path)
         again = load_design(path)
-        assert (again.selected, again.price, again.lower_bound, again.status) == (design.selected, design.price, design.lower_bound, design.status)
+        assert (again.selected, again.price, again.lower_bound, again.status) == (
+            design.selected,
+            design.price,
+            design.lower_bound,
+            design.status,
+        )
         y = problem.readings[0, list(design.selected)]
         assert again.decide(y).fiber == design.decide(y).fiber
         assert again.decide(y).worst_regret == pytest.approx(design.decide(y).worst_regret, abs=1e-9)

@@ -21,7 +21,12 @@ from scipy.optimize import linprog
 def test_sets_agree_on_the_cheapest_decision():
     rng = np.random.default_rng(0)
     square = [[0.0, 0.0], [0.0, 2.0], [1.0, 0.0], [1.0, 2.0]]
-    sets = [VertexHull(square), FiniteDecisions(square), Box([0.0, 0.0], [1.0, 2.0]), Polytope(lb=[0.0, 0.0], ub=[1.0, 2.0])]
+    sets = [
+        VertexHull(square),
+        FiniteDecisions(square),
+        Box([0.0, 0.0], [1.0, 2.0]),
+        Polytope(lb=[0.0, 0.0], ub=[1.0, 2.0]),
+    ]
     for c in rng.normal(size=(20, 2)):
         values, points = zip(*(X.minimize(c) for X in sets), strict=True)
         assert np.ptp(values) < 1e-9 and np.ptp(points, axis=0).max() < 1e-9
@@ -93,7 +98,7 @@ def test_bad_queries_and_problems():
         (lambda: Problem(X, [[1.0, 2.0]], Queries(np.eye(3)), 0.0), "Q must have 2 columns"),
         (lambda: Problem(X, [[1.0, 2.0]], good, -1.0), "eps must be >= 0, got -1"),
         (lambda: Problem(X, [[1.0, 2.0]], good, float("nan")), "eps contains NaN"),
-        (lambda: Problem(X, [[1.0, 2.0]], good, 0.0, scenarios=["a", "b"]), "one entry a cost"),
+        (lambda: Problem(X, [[1.0, 2.0]], good, 0.0, scenarios=["a", "b"]), "scenarios must have 1 names, got 2"),
         (lambda: projected_cost_dimension(X, np.zeros((0, 2))), "costs is empty"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from finite_resolution import SolverError, TimeLimitError, UncoverableError, set_cover
-from finite_resolution.set_cover import check_cover, harmonic, minimal_covers
+from finite_resolution.covering import check_cover, harmonic, minimal_covers
 from finite_resolution.set_systems import affine_plane, greedy_trap, random_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st

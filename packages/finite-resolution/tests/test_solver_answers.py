@@ -85,9 +85,9 @@ def test_a_wrong_separation_is_caught(monkeypatch):
 
 
 def test_a_wrong_master_is_caught(monkeypatch):
-    from finite_resolution import set_cover as module
+    from finite_resolution import covering
 
-    monkeypatch.setitem(module._SOLVERS, "highs", lambda matrix, prices, limit: ([], 0.0))
+    monkeypatch.setitem(covering._SOLVERS, "highs", lambda matrix, prices, limit: ([], 0.0))
     with pytest.raises(SolverError, match="not covered"):
         optimal_design(simplex_problem(3, 0.2))
 
@@ -106,4 +106,6 @@ def test_scale_of_the_costs_does_not_matter():
     V, C = rng.normal(size=(9, 3)), rng.normal(size=(6, 3))
     one = gap(Problem(VertexHull(V), C, Queries(np.eye(3)), 0.0), range(6))
     for scale in (1e-4, 1e6):
-        assert gap(Problem(VertexHull(V), scale * C, Queries(np.eye(3)), 0.0), range(6)) == pytest.approx(scale * one, rel=1e-6)
+        assert gap(Problem(VertexHull(V), scale * C, Queries(np.eye(3)), 0.0), range(6)) == pytest.approx(
+            scale * one, rel=1e-6
+        )

@@ -11,6 +11,7 @@ from finite_resolution.certificate import (
     minimal_hard_tuple,
 )
 from finite_resolution.continuous import certified_tolerance, net_inflation
+from finite_resolution.covering import CoverResult, set_cover
 from finite_resolution.design import Decision, Design, Iteration, greedy_design, optimal_design
 from finite_resolution.errors import (
     InconsistentReadingError,
@@ -31,7 +32,6 @@ from finite_resolution.feasible import (
 )
 from finite_resolution.problem import Problem, Queries
 from finite_resolution.regret_program import CommonDecision
-from finite_resolution.set_cover import CoverResult, set_cover
 from finite_resolution.set_systems import problem_from_set_cover
 from finite_resolution.storage import load_design, save_design
 from finite_resolution.structured import (

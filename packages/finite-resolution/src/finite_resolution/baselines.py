@@ -1,4 +1,6 @@
-"""Other ways to choose queries: span everything, most variance, D-optimal, random order, and the unsound pairs-only certificate."""
+"""Other ways to choose queries: span everything, most variance, D-optimal, random order, and the unsound pairs-only
+certificate.
+"""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -7,16 +9,18 @@ import numpy as np
 from jaxtyping import Float
 
 from finite_resolution.certificate import cover_set
+from finite_resolution.covering import CoverResult, Solver, set_cover
 from finite_resolution.problem import Problem
-from finite_resolution.set_cover import CoverResult, Solver, set_cover
 from finite_resolution.verify import verify_design
 
 
 def span_design(problem: Problem) -> tuple[int, ...] | None:
     """Queries whose span contains `L = span(X - X)`: what exact readings need when nothing is known about the cost.
 
-    In the spirit of Bennouna et al. (arXiv 2505.21692). Dropping the dearest dispensable query first gives an inclusion-minimal set; it is
-    the cheapest one when the directions are linearly independent (the set is then unique) and a heuristic otherwise, since finding the
+    In the spirit of Bennouna et al. (arXiv 2505.21692). Dropping the dearest dispensable query first gives an
+    inclusion-minimal set; it is
+    the cheapest one when the directions are linearly independent (the set is then unique) and a heuristic otherwise,
+    since finding the
     fewest vectors that span a given one is hard in general. None when even all queries do not span L.
     """
     basis = problem.X.direction_basis()
@@ -44,7 +48,9 @@ def variance_order(problem: Problem) -> list[int]:
 
 
 def d_optimal_order(problem: Problem) -> list[int]:
-    """Greedy Bayesian D-optimal order: each query adds most to `log det(K_SS + delta^2 I)`, K the covariance of the readings."""
+    """Greedy Bayesian D-optimal order: each query adds most to `log det(K_SS + delta^2 I)`, K the covariance of the
+    readings.
+    """
     m = len(problem.queries)
     readings = problem.readings - problem.readings.mean(axis=0)
     floor = 1e-12 * max(1.0, float((readings**2).mean(axis=0).max(initial=0.0)))
@@ -57,7 +63,9 @@ def d_optimal_order(problem: Problem) -> list[int]:
 
 
 def smallest_sufficient_prefix(problem: Problem, order: Sequence[int]) -> tuple[int, ...] | None:
-    """The shortest sufficient beginning of the order (bisection: more queries never hurt), or None when the whole does not suffice."""
+    """The shortest sufficient beginning of the order (bisection: more queries never hurt), or None when the whole
+    does not suffice.
+    """
     low, high = 0, len(order)
     if not verify_design(problem, order).sufficient:
         return None

@@ -1,6 +1,7 @@
 """The definitions, computed the slow way: a second opinion that shares no step with the method.
 
-Fibers come from sweeping readings, not from cliques; gaps from `scipy.optimize.linprog` on the stated set, not from the warm program;
+Fibers come from sweeping readings, not from cliques; gaps from `scipy.optimize.linprog` on the stated set, not from
+the warm program;
 designs from trying all subsets.
 """
 
@@ -31,7 +32,9 @@ class BruteForce:
         return self._gaps[key]
 
     def fibers(self, design: Sequence[int]) -> set[frozenset[int]]:
-        """Maximal sets of costs consistent with one reading, by sliding a window of width `2 delta_j` over each query's sorted readings."""
+        """Maximal sets of costs consistent with one reading, by sliding a window of width `2 delta_j` over each
+        query's sorted readings.
+        """
         n = len(self.problem.costs)
         cells = {frozenset(range(n))}
         for j in design:
@@ -46,7 +49,7 @@ class BruteForce:
 
     def sufficient(self, design: Sequence[int]) -> bool:
         """Whether every fiber has a decision with regret <= eps."""
-        return self.worst_gap(design) <= self.problem.hard_above
+        return bool(self.worst_gap(design) <= self.problem.hard_above)
 
     def best_design(self) -> tuple[tuple[int, ...] | None, float]:
         """The cheapest sufficient design among all `2^M`, and its price; (None, inf) when there is none."""
@@ -61,7 +64,7 @@ class BruteForce:
         """`min_x max_i (c_i x - values_i)` from the set's own statement."""
         X = self.problem.X
         if isinstance(X, FiniteDecisions):
-            return min(max(float(c @ x) - v for c, v in zip(costs, values, strict=True)) for x in X.V)
+            return float(min(max(c @ x - v for c, v in zip(costs, values, strict=True)) for x in X.V))
         if isinstance(X, VertexHull):
             A, b, A_eq, b_eq, bounds = costs @ X.V.T, values, np.ones((1, len(X.V))), [1.0], [(0, None)] * len(X.V)
         elif isinstance(X, Polytope):
@@ -81,6 +84,6 @@ class BruteForce:
             bounds=[*bounds, (None, None)],
             method="highs-ds",
         )
-        if answer.status != 0:
+        if answer.status != 0 or answer.fun is None:
             raise RuntimeError(f"linprog ended with status {answer.status}: {answer.message}")
         return float(answer.fun)

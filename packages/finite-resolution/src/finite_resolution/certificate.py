@@ -10,13 +10,12 @@ from typing import Literal
 import miniball
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
 from finite_resolution.errors import SolverError
 from finite_resolution.problem import Problem
 from finite_resolution.regret_program import CommonDecision, FiniteRegretProgram
-from finite_resolution.validation import number_array
+from finite_resolution.validation import Numbers, number_array
 
 SUPPORT_TOLERANCE = 1e-9
 
@@ -32,12 +31,15 @@ def common_decision(problem: Problem, members: Sequence[int]) -> CommonDecision:
 
 
 def gap(problem: Problem, members: Sequence[int]) -> float:
-    """`min_{x in X} max_i r(x, c_i)` over the tuple; for convex X also the largest `jensen_gap` (reconstruction: minimax theorem)."""
+    """`min_{x in X} max_i r(x, c_i)` over the tuple; for convex X also the largest `jensen_gap` (reconstruction:
+    minimax theorem).
+    """
     return common_decision(problem, members).worst_regret
 
 
-def jensen_gap(problem: Problem, members: Sequence[int], weights: ArrayLike) -> float:
-    """`v(sum_i lam_i c_i) - sum_i lam_i v(c_i)` for a mixture of the tuple: a lower bound on its gap, whatever the mixture.
+def jensen_gap(problem: Problem, members: Sequence[int], weights: Numbers) -> float:
+    """`v(sum_i lam_i c_i) - sum_i lam_i v(c_i)` for a mixture of the tuple: a lower bound on its gap, whatever the
+    mixture.
 
     Args:
         weights: lam, shape (k,), >= 0 with sum 1.
@@ -97,8 +99,10 @@ def indistinguishable(
 ) -> bool:
     """Whether one reading of the design is consistent with every cost of the tuple.
 
-    Box noise: in every coordinate the readings spread over at most `2 delta_j` (Helly's theorem in one dimension), so pairs decide.
-    `l2`: errors with Euclidean norm <= delta (one delta for the whole design): the smallest ball around the readings has radius <= delta;
+    Box noise: in every coordinate the readings spread over at most `2 delta_j` (Helly's theorem in one dimension), so
+        pairs decide.
+    `l2`: errors with Euclidean norm <= delta (one delta for the whole design): the smallest ball around the readings
+        has radius <= delta;
     pairs do not decide, and the set-cover form of the design problem does not hold.
 
     Raises:
@@ -115,13 +119,14 @@ def indistinguishable(
     delta = problem.queries.delta[chosen]
     if np.ptp(delta) > 0:
         raise ValueError(f"noise 'l2' needs one delta for the whole design, got {delta.min():g} to {delta.max():g}")
-    return enclosing_radius(readings) <= delta[0] + problem.reading_tol / 2
+    return bool(enclosing_radius(readings) <= delta[0] + problem.reading_tol / 2)
 
 
 def enclosing_radius(points: Float[np.ndarray, "n m"]) -> float:
     """Radius of the smallest Euclidean ball around the points.
 
-    Proved by its contact points: a ball is the smallest exactly when its centre is a mixture of the points on its boundary.
+    Proved by its contact points: a ball is the smallest exactly when its centre is a mixture of the points on its
+        boundary.
 
     Raises:
         SolverError: the ball found has no such mixture.
@@ -130,7 +135,7 @@ def enclosing_radius(points: Float[np.ndarray, "n m"]) -> float:
     if scale == 0.0:
         return 0.0
     distinct = np.unique((points - points.mean(axis=0)) / scale, axis=0)
-    centre, _ = miniball.get_bounding_ball(distinct, rng=np.random.default_rng(0))
+    centre, _ = miniball.get_bounding_ball(distinct, rng=np.random.default_rng(0))  # pyright: ignore[reportGeneralTypeIssues]
     distances = np.linalg.norm(distinct - centre, axis=1)
     contact = distinct[distances >= distances.max() - 1e-7]
     _, residual = nnls(np.vstack([contact.T, np.ones(len(contact))]), np.r_[centre, 1.0])

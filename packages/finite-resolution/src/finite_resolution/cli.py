@@ -26,7 +26,6 @@ app = typer.Typer(
 console = Console()
 
 
-
 @app.command()
 def plan(
     costs: Annotated[Path, typer.Argument(help="CSV: a row a scenario (name first), a column a cost component.")],
@@ -35,7 +34,8 @@ def plan(
     ],
     eps: Annotated[float, typer.Option(help="Regret that is tolerated, in the unit of the costs.")],
     decisions: Annotated[
-        Path | None, typer.Option(help="CSV: a row a decision (name first), a column a component; mixtures are allowed.")
+        Path | None,
+        typer.Option(help="CSV: a row a decision (name first), a column a component; mixtures are allowed."),
     ] = None,
     indivisible: Annotated[bool, typer.Option(help="Exactly one of the decisions is taken, no mixtures.")] = False,
     constraints: Annotated[
@@ -55,7 +55,7 @@ def plan(
 
             def show(step: Iteration) -> None:
                 if status is not None:
-                    status.update(f"lower bound {step.lower_bound:g}, worst regret {step.worst_gap:.4g}, {step.cover_sets} cover sets")
+                    status.update(f"lower bound {step.lower_bound:g}, worst regret {step.worst_gap:.4g}")
 
             design = optimal_design(problem, verify, master, time_limit=time_limit, on_iteration=show)
         if save is not None:
@@ -127,7 +127,7 @@ def _reading_vector(design: Design, path: Path) -> list[float]:
     extra = [name for name in given if name not in design.names]
     if extra:
         raise ValueError(f"{path} reads query {extra[0]!r}, which the plan does not buy")
-    return [given[name] for name in design.names]
+    return [float(given[name]) for name in design.names]
 
 
 def _listed(names: list[str], most: int = 12) -> str:

@@ -14,8 +14,10 @@ _DUAL: dict[Norm, Norm] = {1: "inf", 2: 2, "inf": 1}
 def net_inflation(problem: Problem, rho: float, norm: Norm = 2) -> Problem:
     """The problem on a `rho`-net with its errors inflated to `delta_j + rho ||q_j||_*` (reconstruction).
 
-    `problem` has the net as its cost library. A cost within rho of a net point changes reading j by at most `rho ||q_j||_*`, so a design
-    that suffices for the returned problem suffices for every cost of the compact set, with the stated errors `delta_j` and the tolerance
+    `problem` has the net as its cost library. A cost within rho of a net point changes reading j by at most `rho
+    ||q_j||_*`, so a design
+    that suffices for the returned problem suffices for every cost of the compact set, with the stated errors
+    `delta_j` and the tolerance
     `certified_tolerance(problem, rho, norm)`.
 
     Args:

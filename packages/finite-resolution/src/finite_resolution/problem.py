@@ -7,11 +7,10 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
-from numpy.typing import ArrayLike
 
 from finite_resolution.feasible import FeasibleSet, FiniteDecisions, projected_cost_dimension
 from finite_resolution.regret_program import ConvexRegretProgram, FiniteRegretProgram
-from finite_resolution.validation import nonnegative, number_array
+from finite_resolution.validation import Numbers, nonnegative, number_array
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -34,7 +33,7 @@ class Queries:
     names: tuple[str, ...]
 
     def __init__(
-        self, Q: ArrayLike, delta: ArrayLike = 0.0, price: ArrayLike = 1.0, names: Sequence[object] | None = None
+        self, Q: Numbers, delta: Numbers = 0.0, price: Numbers = 1.0, names: Sequence[object] | None = None
     ) -> None:
         Q = number_array("Q", Q, (None, None))
         m = len(Q)
@@ -66,7 +65,8 @@ class Problem:
         costs: cost library, shape (N, d), N >= 1.
         queries: the measurements on offer.
         eps: regret tolerance, >= 0, in the unit of the costs.
-        tol: numerical tolerance. A tuple is hard when its gap exceeds `eps + gap_tol`; a query separates a tuple when its range exceeds
+        tol: numerical tolerance. A tuple is hard when its gap exceeds `eps + gap_tol`; a query separates a tuple when
+            its range exceeds
             `2 delta + reading_tol`; both are `tol * max(1, largest absolute cost or reading)`.
         scenarios: names of the costs; `0, 1, ...` when left out.
         components: names of the d cost components; `0, 1, ...` when left out.
@@ -78,7 +78,7 @@ class Problem:
     def __init__(
         self,
         X: FeasibleSet,
-        costs: ArrayLike,
+        costs: Numbers,
         queries: Queries,
         eps: float,
         tol: float = 1e-7,
@@ -125,14 +125,15 @@ class Problem:
             eps: regret tolerance.
 
         Raises:
-            ValueError: a query names a component that `costs` does not have, a price or error is missing, a name occurs twice, or any of
+            ValueError: a query names a component that `costs` does not have, a price or error is missing, a name
+                occurs twice, or any of
                 the constructors' reasons.
         """
+        if costs.columns.has_duplicates:
+            raise ValueError(f"costs has the column {costs.columns[costs.columns.duplicated()][0]!r} more than once")
         unknown = [str(c) for c in queries.columns if c not in costs.columns]
         if unknown:
             raise ValueError(f"queries has a column {unknown[0]!r} that costs does not have")
-        if costs.columns.has_duplicates:
-            raise ValueError(f"costs has the column {costs.columns[costs.columns.duplicated()][0]!r} more than once")
         if queries.index.has_duplicates:
             raise ValueError(
                 f"names must be unique, got {queries.index[queries.index.duplicated()][0]!r} more than once"
@@ -151,7 +152,9 @@ class Problem:
         return cls(X, costs.to_numpy(), table, eps, scenarios=list(costs.index), components=list(costs.columns))
 
     def replace(self, *, eps: float | None = None, queries: Queries | None = None) -> "Problem":
-        """The same decisions and costs with another tolerance or other queries; what was computed for the costs is kept."""
+        """The same decisions and costs with another tolerance or other queries; what was computed for the costs is
+        kept.
+        """
         other = Problem(
             self.X,
             self.costs,
@@ -170,7 +173,7 @@ class Problem:
         """`v(c_i)`, shape (N,)."""
         return np.array([self.X.minimize(c)[0] for c in self.costs])
 
-    def regret(self, x: ArrayLike) -> Float[np.ndarray, " n"]:
+    def regret(self, x: Numbers) -> Float[np.ndarray, " n"]:
         """Regret of decision x, shape (d,), under every cost of the library, shape (N,)."""
         return self.costs @ number_array("x", x, (self.X.dim,)) - self.optimal_values
 

@@ -1,4 +1,6 @@
-"""The decision that is least bad for a group of costs: `min_x max_i r(x, c_i)`, the linear program behind every certificate."""
+"""The decision that is least bad for a group of costs: `min_x max_i r(x, c_i)`, the linear program behind every
+certificate.
+"""
 
 from dataclasses import dataclass
 
@@ -17,7 +19,8 @@ class CommonDecision:
     Attributes:
         x: the decision, shape (d,).
         worst_regret: its largest regret over the costs; the gap of the tuple.
-        multipliers: the mixture of the costs (>= 0, sum 1, in the order asked) that proves no decision does better; None for indivisible
+        multipliers: the mixture of the costs (>= 0, sum 1, in the order asked) that proves no decision does better;
+            None for indivisible
             decisions, where no single mixture does.
     """
 
@@ -27,7 +30,9 @@ class CommonDecision:
 
 
 class ConvexRegretProgram:
-    """`min t` subject to `c_i x - v_i <= t` for the asked members and x in a convex set; one warm HiGHS model for all member sets."""
+    """`min t` subject to `c_i x - v_i <= t` for the asked members and x in a convex set; one warm HiGHS model for all
+    member sets.
+    """
 
     def __init__(self, X: ConvexSet, costs: Float[np.ndarray, "n d"], optimal_values: Float[np.ndarray, " n"]) -> None:
         self._costs, self._values = costs, optimal_values
@@ -36,7 +41,9 @@ class ConvexRegretProgram:
         n, k = len(costs), inner.columns
         # t stays strictly inside its bounds, so the multipliers of the regret rows always sum to one
         ceiling = max(-X.minimize(-c)[0] - v for c, v in zip(costs, optimal_values, strict=True)) / self._scale + 1.0
-        regret_rows = sparse.hstack([sparse.csr_array(costs / self._scale) @ self._lift, -np.ones((n, 1))])
+        regret_rows = sparse.hstack(
+            [sparse.csr_array(costs / self._scale) @ self._lift, sparse.csr_array(-np.ones((n, 1)))]
+        )
         other_rows = sparse.hstack([inner.A, sparse.csr_array((inner.A.shape[0], 1))])
         self._other_upper = inner.row_upper
         system = LinearSystem(

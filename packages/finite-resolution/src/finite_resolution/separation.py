@@ -1,7 +1,9 @@
 """Separation by one mixed-integer program: the worst mixture of costs that a design cannot tell apart.
 
-Convex X: binaries z pick a clique, weights lam mix its costs, and the concave `v(sum lam c)` is written through linear-programming duality,
-so that nature's maximum is `max_lam v(sum lam c) - sum lam v`. A finite list lets nature name a different cost against each decision, where
+Convex X: binaries z pick a clique, weights lam mix its costs, and the concave `v(sum lam c)` is written through
+    linear-programming duality,
+so that nature's maximum is `max_lam v(sum lam c) - sum lam v`. A finite list lets nature name a different cost
+against each decision, where
 a convex set makes her commit to one mixture; that is the only difference between the two programs.
 """
 
@@ -50,7 +52,9 @@ def _conflict_rows(joined: np.ndarray) -> sparse.csr_array:
 
 
 def _convex_program(problem: Problem, joined: np.ndarray, scale: float):
-    """Columns: z (n), lam (n), multipliers y of the rows of X (r), of the lower (k) and upper (k) bounds of its lifted variable."""
+    """Columns: z (n), lam (n), multipliers y of the rows of X (r), of the lower (k) and upper (k) bounds of its
+    lifted variable.
+    """
     X: ConvexSet = problem.X  # type: ignore[assignment]
     lift, inner = X.lifted()
     n, k = len(problem.costs), inner.columns
@@ -94,7 +98,7 @@ def _finite_program(problem: Problem, joined: np.ndarray, scale: float):
             [conflicts, None, None],
             [-sparse.kron(np.ones((p, 1)), sparse.eye_array(n)), sparse.eye_array(p * n), None],
             [None, each, None],
-            [None, -each @ sparse.diags_array(regrets.ravel()), np.ones((p, 1))],
+            [None, -each @ sparse.diags_array(regrets.ravel()), sparse.csr_array(np.ones((p, 1)))],
         ],
         format="csr",
     )

@@ -4,18 +4,21 @@ from collections.abc import Collection, Sequence
 from itertools import product
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from finite_resolution.feasible import Box
 from finite_resolution.problem import Problem, Queries
+from finite_resolution.validation import Numbers
 
 
-def problem_from_set_cover(sets: Sequence[Collection[int]], n: int, prices: ArrayLike | None = None) -> Problem:
+def problem_from_set_cover(sets: Sequence[Collection[int]], n: int, prices: Numbers | None = None) -> Problem:
     """A design problem whose sufficient designs are the covers of `{0..n-1}` by `sets` (reconstruction).
 
-    X is the cube `[-1, 1]^n`, the costs are `+e_u` and `-e_u`, query j is the indicator of set j. The minimal hard tuples are the pairs
-    `{+e_u, -e_u}` (gap 1 > eps = 0.5), and query j tells that pair apart exactly when u is in set j (range 2 > 2 delta = 0.8). 2n costs and
-    M queries of n numbers: linear in the size of the instance's incidence matrix. Any eps < 1 and delta < 1 would do; delta < 0.5 keeps
+    X is the cube `[-1, 1]^n`, the costs are `+e_u` and `-e_u`, query j is the indicator of set j. The minimal hard
+    tuples are the pairs
+    `{+e_u, -e_u}` (gap 1 > eps = 0.5), and query j tells that pair apart exactly when u is in set j (range 2 > 2
+    delta = 0.8). 2n costs and
+    M queries of n numbers: linear in the size of the instance's incidence matrix. Any eps < 1 and delta < 1 would do;
+        delta < 0.5 keeps
     indistinguishability an equivalence, so fibers are few.
 
     Args:
@@ -41,7 +44,8 @@ def problem_from_set_cover(sets: Sequence[Collection[int]], n: int, prices: Arra
 
 
 def affine_plane() -> tuple[list[set[int]], int]:
-    """The affine plane of order 3: one set a point (9), holding the lines (12) through it. Smallest cover of the lines: 5 points.
+    """The affine plane of order 3: one set a point (9), holding the lines (12) through it. Smallest cover of the
+    lines: 5 points.
 
     The 9-variable Steiner triple covering problem of Fulkerson, Nemhauser and Trotter (1974).
     """
@@ -58,7 +62,8 @@ def affine_plane() -> tuple[list[set[int]], int]:
 
 
 def greedy_trap(k: int) -> tuple[list[set[int]], int]:
-    """The family on which greedy takes k sets and 2 suffice: two rows of `2^k - 1` elements, cut by columns of `2^k, 2^(k-1), .., 2`.
+    """The family on which greedy takes k sets and 2 suffice: two rows of `2^k - 1` elements, cut by columns of `2^k,
+    2^(k-1), .., 2`.
 
     Raises:
         ValueError: k < 1.

@@ -1,6 +1,7 @@
 """Cases that are solved without a general set cover (names from the abstract, contents a reconstruction).
 
-Separability: product sets and libraries whose queries each touch one block. Nested coverage: several error levels of one direction.
+Separability: product sets and libraries whose queries each touch one block. Nested coverage: several error levels of
+    one direction.
 Interval incidence: cover sets that are contiguous in a given order.
 """
 
@@ -13,15 +14,14 @@ from itertools import combinations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from numpy.typing import ArrayLike
 
 from finite_resolution.certificate import all_minimal_hard_tuples
+from finite_resolution.covering import CoverResult
 from finite_resolution.design import Design, optimal_design
 from finite_resolution.errors import UncoverableError
 from finite_resolution.feasible import ConvexSet, FiniteDecisions, ProductSet
 from finite_resolution.problem import Problem, Queries
-from finite_resolution.set_cover import CoverResult
-from finite_resolution.validation import nonnegative, number_array
+from finite_resolution.validation import Numbers, nonnegative, number_array
 from finite_resolution.verify import verify_design
 
 MAX_BLOCK_QUERIES = 16
@@ -45,9 +45,12 @@ class SeparableDesign:
 def separable_design(blocks: Sequence[Problem], eps_total: float | None = None) -> SeparableDesign:
     """The cheapest design for independent blocks: X and the library are products, which are never listed.
 
-    The worst regret of the whole is the sum of the blocks' worst regrets. With `eps_total` each block's frontier of (price, worst regret)
-    over its 2^M designs is merged block by block (multiple-choice knapsack; the frontier stays as short as the number of different
-    total prices, so with unit prices the work is quadratic in the number of blocks). Without it every block keeps its own eps.
+    The worst regret of the whole is the sum of the blocks' worst regrets. With `eps_total` each block's frontier of
+    (price, worst regret)
+    over its 2^M designs is merged block by block (multiple-choice knapsack; the frontier stays as short as the number
+    of different
+    total prices, so with unit prices the work is quadratic in the number of blocks). Without it every block keeps its
+    own eps.
 
     Raises:
         ValueError: no blocks, eps_total < 0, or a block with more than 16 queries when eps_total is given.
@@ -101,7 +104,8 @@ def _pareto(price: np.ndarray, regret: np.ndarray, budget: float) -> np.ndarray:
 
 
 def product_problem(blocks: Sequence[Problem], eps: float) -> Problem:
-    """The blocks as one explicit problem: every combination of their costs (for comparison; it grows as the product of their sizes).
+    """The blocks as one explicit problem: every combination of their costs (for comparison; it grows as the product
+    of their sizes).
 
     Raises:
         ValueError: no blocks, or a block of indivisible decisions.
@@ -135,9 +139,11 @@ def nested_cover(
     tuple_direction: Int[np.ndarray, " k"],
     tuple_range: Float[np.ndarray, " k"],
 ) -> CoverResult:
-    """Set cover where each tuple is seen by one direction: one query a direction, the cheapest that reaches its tightest tuple.
+    """Set cover where each tuple is seen by one direction: one query a direction, the cheapest that reaches its
+    tightest tuple.
 
-    Query j covers tuple t when their directions are equal and `reach[j] < tuple_range[t]` (reach is `2 delta_j` for a unit direction).
+    Query j covers tuple t when their directions are equal and `reach[j] < tuple_range[t]` (reach is `2 delta_j` for a
+    unit direction).
     The cover sets of one direction are nested. O(M + k).
 
     Raises:
@@ -159,7 +165,9 @@ def nested_cover(
     np.minimum.at(cheapest, direction, prices[able])
     if np.isinf(cheapest[needed]).any():
         unserved = int(np.flatnonzero(needed & np.isinf(cheapest))[0])
-        raise UncoverableError(f"no query of direction {unserved} reaches its tightest tuple, of range {tightest[unserved]:g}")
+        raise UncoverableError(
+            f"no query of direction {unserved} reaches its tightest tuple, of range {tightest[unserved]:g}"
+        )
     winners = able[prices[able] == cheapest[direction]]
     first = np.full(count, len(prices))
     np.minimum.at(first, query_direction[winners], winners)
@@ -169,9 +177,11 @@ def nested_cover(
 
 
 def nested_design(problem: Problem) -> Design:
-    """The cheapest design when the queries are error levels of one direction, or of several that see different hard tuples.
+    """The cheapest design when the queries are error levels of one direction, or of several that see different hard
+    tuples.
 
-    One direction needs no hard tuple: they are windows of the sorted readings, found by N linear programs with two pointers. With several
+    One direction needs no hard tuple: they are windows of the sorted readings, found by N linear programs with two
+        pointers. With several
     directions the minimal hard tuples are listed.
 
     Raises:
@@ -186,10 +196,7 @@ def nested_design(problem: Problem) -> Design:
     of_query = of_query.reshape(-1)
     reach = problem.separated_above[seeing] / length[seeing]
     spread = problem.costs @ directions.T
-    if len(directions) == 1:
-        tuples = _hard_windows(problem, spread[:, 0])
-    else:
-        tuples = all_minimal_hard_tuples(problem)
+    tuples = _hard_windows(problem, spread[:, 0]) if len(directions) == 1 else all_minimal_hard_tuples(problem)
     of_tuple, ranges = [], []
     for members in tuples:
         widths = np.ptp(spread[list(members)], axis=0)
@@ -208,7 +215,9 @@ def nested_design(problem: Problem) -> Design:
 
 
 def _hard_windows(problem: Problem, readings: np.ndarray) -> list[tuple[int, ...]]:
-    """For each left end the shortest hard window of the costs sorted by reading; the tightest of all hard tuples is among them."""
+    """For each left end the shortest hard window of the costs sorted by reading; the tightest of all hard tuples is
+    among them.
+    """
     order = np.argsort(readings, kind="stable").tolist()
     windows, left = [], 0
     for right in range(len(order)):
@@ -218,8 +227,9 @@ def _hard_windows(problem: Problem, readings: np.ndarray) -> list[tuple[int, ...
     return windows
 
 
-def has_consecutive_ones(rows: ArrayLike) -> bool:
-    """Whether the ones of every row stand together, in the order given (a sufficient condition for a totally unimodular matrix).
+def has_consecutive_ones(rows: Numbers) -> bool:
+    """Whether the ones of every row stand together, in the order given (a sufficient condition for a totally
+    unimodular matrix).
 
     Raises:
         ValueError: not a matrix of zeros and ones.
@@ -231,7 +241,7 @@ def has_consecutive_ones(rows: ArrayLike) -> bool:
     return bool((starts.sum(axis=1) <= 1).all())
 
 
-def interval_cover(intervals: ArrayLike, prices: ArrayLike, n: int | None = None) -> CoverResult:
+def interval_cover(intervals: Numbers, prices: Numbers, n: int | None = None) -> CoverResult:
     """The cheapest intervals that cover the points `0..n-1`: a shortest path over prefixes, O(n + M log M).
 
     Args:
@@ -268,7 +278,7 @@ def interval_cover(intervals: ArrayLike, prices: ArrayLike, n: int | None = None
     return CoverResult(tuple(sorted(selected)), cheapest[n], cheapest[n], True)
 
 
-def interval_stabbing(intervals: ArrayLike, prices: ArrayLike) -> CoverResult:
+def interval_stabbing(intervals: Numbers, prices: Numbers) -> CoverResult:
     """The cheapest points that hit every interval: the same case with the roles exchanged, O(M + k).
 
     Args:
@@ -283,7 +293,8 @@ def interval_stabbing(intervals: ArrayLike, prices: ArrayLike) -> CoverResult:
     m = len(prices)
     if len(stop) and stop.max() > m:
         raise ValueError(f"an interval ends at {int(stop.max())}, but there are {m} queries")
-    # needed[j]: the latest start of the intervals that end at or before j; some selected query before j lies at or after it
+    # needed[j]: the latest start of the intervals that end at or before j; some selected query before j lies at or
+    # after it
     needed = np.full(m + 1, -1)
     np.maximum.at(needed, stop, start)
     needed = np.maximum.accumulate(needed)
@@ -308,7 +319,7 @@ def interval_stabbing(intervals: ArrayLike, prices: ArrayLike) -> CoverResult:
     return CoverResult(tuple(sorted(selected)), cheapest[m], cheapest[m], True)
 
 
-def consecutive_cover(covers: Sequence[Collection[int]], prices: ArrayLike) -> CoverResult:
+def consecutive_cover(covers: Sequence[Collection[int]], prices: Numbers) -> CoverResult:
     """Set cover by dynamic programming when the incidence is consecutive, in the order given, by tuple or by query.
 
     Raises:
@@ -334,14 +345,14 @@ def _spans(matrix: np.ndarray) -> np.ndarray:
     return np.column_stack([matrix.argmax(axis=1), matrix.shape[1] - matrix[:, ::-1].argmax(axis=1)])
 
 
-def _positive_prices(prices: ArrayLike, length: int | None) -> np.ndarray:
+def _positive_prices(prices: Numbers, length: int | None) -> np.ndarray:
     array = number_array("prices", prices, (length,))
     if array.size and array.min() <= 0:
         raise ValueError(f"price must be > 0, got {array.min():g} for query {int(array.argmin())}")
     return array
 
 
-def _interval_arguments(intervals: ArrayLike, prices: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _interval_arguments(intervals: Numbers, prices: Numbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     array = number_array(
         "intervals", np.reshape(intervals, (-1, 2)) if np.size(intervals) == 0 else intervals, (None, 2)
     )

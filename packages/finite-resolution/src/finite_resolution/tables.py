@@ -25,17 +25,20 @@ def read_problem(
 
     Args:
         costs: a row a scenario, its name in the first column, then a column a cost component.
-        queries: a row a query, its name in the first column, then components (those left out weigh 0), and the columns `price` (1 when
+        queries: a row a query, its name in the first column, then components (those left out weigh 0), and the
+            columns `price` (1 when
             left out) and `error` (0 when left out).
         eps: regret tolerance, in the unit of the costs.
         decisions: a row a decision, its name in the first column, then a column for every component.
         indivisible: exactly one decision is taken; otherwise mixtures are allowed.
-        constraints: instead of decisions: a row a linear constraint, columns of components (0 when left out), `sense` and `rhs`.
+        constraints: instead of decisions: a row a linear constraint, columns of components (0 when left out), `sense`
+            and `rhs`.
         lower, upper: bounds of every component, with constraints.
 
     Raises:
         OSError: a file cannot be read.
-        ValueError: a column is missing or unknown, an entry is no number, or both or neither of decisions and constraints are given.
+        ValueError: a column is missing or unknown, an entry is no number, or both or neither of decisions and
+            constraints are given.
     """
     if (decisions is None) == (constraints is None):
         raise ValueError("give either decisions or constraints: one of them states the feasible set")
@@ -47,7 +50,8 @@ def read_problem(
         X = _constraint_set(Path(constraints or ""), components, lower, upper)
     query_table = _read(queries)
     prices, errors = (
-        query_table.pop(column) if column in query_table.columns else default for column, default in (("price", 1.0), ("error", 0.0))
+        query_table.pop(column) if column in query_table.columns else default
+        for column, default in (("price", 1.0), ("error", 0.0))
     )
     return Problem.from_frames(X, cost_table, query_table.fillna(0.0), prices, errors, eps)
 
@@ -92,7 +96,12 @@ def _constraint_set(path: Path, components: list[str], lower: float, upper: floa
     A_ub, b_ub = A * flip[:, None], rhs.to_numpy(dtype=float) * flip
     d = len(components)
     return Polytope(
-        A_ub[~equal], b_ub[~equal], A[equal], rhs.to_numpy(dtype=float)[equal], np.full(d, lower), np.full(d, np.inf if upper is None else upper)
+        A_ub[~equal],
+        b_ub[~equal],
+        A[equal],
+        rhs.to_numpy(dtype=float)[equal],
+        np.full(d, lower),
+        np.full(d, np.inf if upper is None else upper),
     )
 
 

@@ -1,10 +1,16 @@
 """Checks at the public boundary: arrays of numbers with the right shape, named in the error when they are not."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+Numbers = ArrayLike | Sequence[Any] | float | int
+"""A number, an array of numbers, or anything that becomes one; `number_array` decides."""
 
-def number_array(name: str, value: ArrayLike, shape: tuple[int | None, ...], *, infinite: bool = False) -> np.ndarray:
+
+def number_array(name: str, value: Numbers, shape: tuple[int | None, ...], *, infinite: bool = False) -> np.ndarray:
     """`value` as a float array of `shape` (None: any length).
 
     Raises:

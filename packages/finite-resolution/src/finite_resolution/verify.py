@@ -1,4 +1,6 @@
-"""Does a design suffice? Two exact engines that share no step: maximal fibers with one linear program each, and one integer program."""
+"""Does a design suffice? Two exact engines that share no step: maximal fibers with one linear program each, and one
+integer program.
+"""
 
 import time
 import warnings
@@ -37,7 +39,8 @@ class Verification:
     Attributes:
         sufficient: every fiber has a decision with regret <= eps.
         worst_gap: the largest worst regret over the fibers, each with its best decision.
-        hard_tuples: inclusion-minimal hard tuples that the design cannot tell apart, worst fiber first; empty when sufficient.
+        hard_tuples: inclusion-minimal hard tuples that the design cannot tell apart, worst fiber first; empty when
+            sufficient.
         fibers: all maximal fibers, worst first; empty from the `milp` engine, which does not list them.
         engine: the engine that answered.
     """
@@ -62,7 +65,8 @@ def verify_design(
 
     Args:
         design: indices of queries.
-        engine: `fibers` lists the maximal fibers (cliques of the indistinguishability graph) and solves a linear program for each; `milp`
+        engine: `fibers` lists the maximal fibers (cliques of the indistinguishability graph) and solves a linear
+            program for each; `milp`
             solves one mixed-integer program.
         max_tuples: at most this many different hard tuples are returned, one a violated fiber (`milp` returns one).
         max_fibers: beyond this number of fibers the engine changes to `milp`, with a warning.
@@ -92,7 +96,9 @@ def verify_design(
 
 
 def maximal_cliques(graph: Bool[np.ndarray, "n n"]) -> Iterator[list[int]]:
-    """Maximal cliques of a reflexive, symmetric graph. Complete components (all of them for exact readings) are read off directly."""
+    """Maximal cliques of a reflexive, symmetric graph. Complete components (all of them for exact readings) are read
+    off directly.
+    """
     count, label = connected_components(csr_array(graph), directed=False)
     for component in range(count):
         nodes = np.flatnonzero(label == component)

@@ -5,8 +5,8 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 
+from claimlab import Run, plotting
 from finite_resolution.brute_force import BruteForce
 from finite_resolution.certificate import all_minimal_hard_tuples, gap
 from finite_resolution.datasets import add_invisible, random_problem, sheared_simplex, simplex_problem
@@ -89,6 +89,7 @@ def tuple_sizes_figures(tables: dict[str, pd.DataFrame]):
         xticks=rooms,
     )
     ax.set_xlim(rooms[0] - 0.6, 1.6)
+    ax.set_ylim(0, 20 * sizes.groupby(["family", "room"]).size().max())
     ax.legend(loc="upper left")
     return {"tuple_sizes": fig}
 

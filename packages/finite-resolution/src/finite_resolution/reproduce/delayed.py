@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 
+from claimlab import Run, plotting
 from finite_resolution.certificate import all_minimal_hard_tuples, cover_set
+from finite_resolution.covering import minimal_covers, set_cover
 from finite_resolution.datasets import random_problem, sheared_simplex
 from finite_resolution.design import Design, optimal_design
 from finite_resolution.problem import Problem
 from finite_resolution.reproduce.declaration import paper
-from finite_resolution.set_cover import minimal_covers, set_cover
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from claimlab import Run
 
+from claimlab import Run
 from finite_resolution.brute_force import BruteForce
 from finite_resolution.certificate import all_minimal_hard_tuples, cover_set
+from finite_resolution.covering import set_cover
 from finite_resolution.datasets import random_problem, sheared_simplex
 from finite_resolution.design import optimal_design
 from finite_resolution.problem import Problem, Queries
 from finite_resolution.reproduce.declaration import paper
-from finite_resolution.set_cover import set_cover
 from finite_resolution.set_systems import affine_plane, problem_from_set_cover, random_sets
 from finite_resolution.verify import verify_design
 
@@ -41,7 +41,9 @@ class EquivalenceConfig:
     minutes={"laptop": 1.0, "paper": 30},
 )
 def equivalence(config: EquivalenceConfig, run: Run) -> None:
-    """All 2^M designs by brute force against the hard tuples' cover sets; set systems against the problems made from them."""
+    """All 2^M designs by brute force against the hard tuples' cover sets; set systems against the problems made from
+    them.
+    """
     wrong_designs = designs = wrong_optima = 0
     for i in run.progress(range(config.problems), "design problems"):
         d = int(run.rng.integers(2, 5))

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import pandas as pd
-from claimlab import Run, plotting
 
+from claimlab import Run, plotting
 from finite_resolution.certificate import all_minimal_hard_tuples, cover_set
+from finite_resolution.covering import harmonic, set_cover
 from finite_resolution.datasets import random_problem, sheared_simplex
 from finite_resolution.design import greedy_design, optimal_design
 from finite_resolution.reproduce.declaration import paper
-from finite_resolution.set_cover import harmonic, set_cover
 from finite_resolution.set_systems import greedy_trap, problem_from_set_cover, random_sets
 
 
@@ -36,7 +36,9 @@ class GreedyConfig:
     minutes={"laptop": 0.7, "paper": 20},
 )
 def greedy(config: GreedyConfig, run: Run) -> None:
-    """Price of greedy over the optimal price, divided by H(g); the adversarial family; the reduction's size and optimum."""
+    """Price of greedy over the optimal price, divided by H(g); the adversarial family; the reduction's size and
+    optimum.
+    """
     rows = []
     while len(rows) < config.problems:
         make = (random_problem, sheared_simplex)[len(rows) % 2]

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting, stats
 from scipy.optimize import linprog
 
+from claimlab import Run, plotting, stats
+from finite_resolution.covering import set_cover
 from finite_resolution.datasets import random_problem
 from finite_resolution.design import optimal_design
 from finite_resolution.errors import UncoverableError
 from finite_resolution.problem import Problem, Queries
 from finite_resolution.reproduce.declaration import paper
-from finite_resolution.set_cover import set_cover
 from finite_resolution.structured import (
     consecutive_cover,
     interval_cover,
@@ -60,7 +60,7 @@ class SeparableConfig:
 def separable(config: SeparableConfig, run: Run) -> None:
     """Block-wise designs against the explicit product, for one total tolerance and for a tolerance a block."""
     disagreements, regret_difference = 0, 0.0
-    for i in run.progress(range(config.problems), "products"):
+    for _ in run.progress(range(config.problems), "products"):
         blocks = [_block(run.rng) for _ in range(2)]
         total = _total(run.rng, blocks)
         product = product_problem(blocks, total)
@@ -209,15 +209,15 @@ def intervals(config: IntervalsConfig, run: Run) -> None:
             rows[~rows.any(axis=1), 0] = True
             rows[: rows[:, 0].nonzero()[0].max(initial=0) + 1, 0] = True
         covers = [np.flatnonzero(row).tolist() for row in rows]
-        relaxed = _relaxation(rows, prices)
-        values = [consecutive_cover(covers, prices).value, relaxed.fun, set_cover(covers, prices).value]
+        relaxed, vertex = _relaxation(rows, prices)
+        values = [consecutive_cover(covers, prices).value, relaxed, set_cover(covers, prices).value]
         difference = max(difference, float(np.ptp(values)))
-        fraction = max(fraction, float(np.abs(relaxed.x - np.round(relaxed.x)).max()))
+        fraction = max(fraction, float(np.abs(vertex - np.round(vertex)).max()))
     gaps = []
     for n in config.cycles:
         rows = np.eye(n, dtype=bool) | np.roll(np.eye(n, dtype=bool), 1, axis=1)
         integer = set_cover([np.flatnonzero(row).tolist() for row in rows], np.ones(n)).value
-        gaps.append(integer - _relaxation(rows, np.ones(n)).fun)
+        gaps.append(integer - _relaxation(rows, np.ones(n))[0])
     times = []
     for n in run.progress(config.sizes, "sizes"):
         start = run.rng.integers(0, n, n)
@@ -238,12 +238,12 @@ def _interval_rows(rng: np.random.Generator, count: int, length: int) -> np.ndar
     return (np.arange(length) >= start[:, None]) & (np.arange(length) < stop[:, None])
 
 
-def _relaxation(rows: np.ndarray, prices: np.ndarray):
-    """The linear relaxation, solved to a vertex by the simplex method."""
+def _relaxation(rows: np.ndarray, prices: np.ndarray) -> tuple[float, np.ndarray]:
+    """Value and vertex of the linear relaxation, by the simplex method."""
     answer = linprog(prices, A_ub=-rows.astype(float), b_ub=-np.ones(len(rows)), bounds=(0, 1), method="highs-ds")
-    if answer.status != 0:
+    if answer.status != 0 or answer.fun is None or answer.x is None:
         raise RuntimeError(f"linprog ended with status {answer.status}: {answer.message}")
-    return answer
+    return answer.fun, answer.x
 
 
 def _scaling_figure(table: pd.DataFrame, x: str, label: str, by: str | None = None):

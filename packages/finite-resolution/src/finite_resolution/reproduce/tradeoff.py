@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 
+from claimlab import Run, plotting
 from finite_resolution.baselines import (
     d_optimal_order,
     pairs_only_design,
@@ -153,6 +153,7 @@ def flight_figures(tables: dict[str, pd.DataFrame]):
                 ax.text(x, 0.6, "not even\nall suffice", ha="center", va="bottom", fontsize=8, rotation=90)
         ax.set(title=f"measurement error {delta:g} min", xlabel="regret tolerance (minutes)", ylim=(-0.6, top))
         ax.set_xticks(positions, [f"{e:g}" for e in rows["eps"]])
+    axes[0][0].set_yticks(range(0, int(top) + 1, 3))
     axes[0][0].set_ylabel("mean delays to measure (of 15)")
     handles = {label: handle for ax in axes[0] for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     fig.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
@@ -169,7 +170,11 @@ def flight_figures(tables: dict[str, pd.DataFrame]):
         )
     reach = [table["eps"].min(), table["eps"].max()]
     ax.plot(reach, reach, color="black", linestyle="--", linewidth=1.0, label="tolerance")
-    ax.set(xlabel="regret tolerance (minutes)", ylabel="true worst regret of the pairs-only design (minutes)")
+    ax.set(
+        xlabel="regret tolerance (minutes)",
+        ylabel="true worst regret (minutes)",
+        title="Designs that tell only hard pairs apart",
+    )
     ax.legend()
     return {"flight_prices": fig, "pairs_only_regret": fig_regret}
 

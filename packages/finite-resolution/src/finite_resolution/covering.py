@@ -1,6 +1,8 @@
-"""Weighted set cover (hitting set): the master problem. Exact by HiGHS, CP-SAT or a MaxSAT hitting-set solver, or greedy.
+"""Weighted set cover (hitting set): the master problem. Exact by HiGHS, CP-SAT or a MaxSAT hitting-set solver, or
+greedy.
 
-Element k is covered when some selected query lies in `covers[k]`. Every solver's answer is put back into the elements before it is returned.
+Element k is covered when some selected query lies in `covers[k]`. Every solver's answer is put back into the elements
+before it is returned.
 """
 
 import math
@@ -11,12 +13,11 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
-from numpy.typing import ArrayLike
 from scipy import sparse
 
 from finite_resolution.errors import SolverError, TimeLimitError, UncoverableError
 from finite_resolution.linear_programs import LinearSystem, solve_integer_program
-from finite_resolution.validation import number_array
+from finite_resolution.validation import Numbers, number_array
 
 Solver = Literal["highs", "cpsat", "pysat", "greedy"]
 
@@ -28,7 +29,8 @@ class CoverResult:
     Attributes:
         selected: sorted indices of queries.
         value: their total price.
-        lower_bound: no cover costs less; equals value when `optimal`, `value / H(g)` for greedy (Chvatal 1979), g being the largest number
+        lower_bound: no cover costs less; equals value when `optimal`, `value / H(g)` for greedy (Chvatal 1979), g
+            being the largest number
             of elements that one query covers.
         optimal: the solver proved the value to be the smallest.
     """
@@ -40,14 +42,15 @@ class CoverResult:
 
 
 def set_cover(
-    covers: Sequence[Collection[int]], prices: ArrayLike, solver: Solver = "highs", time_limit: float | None = None
+    covers: Sequence[Collection[int]], prices: Numbers, solver: Solver = "highs", time_limit: float | None = None
 ) -> CoverResult:
     """The cheapest queries that meet every cover set.
 
     Args:
         covers: for each element the queries that cover it.
         prices: price of each query, shape (M,), > 0.
-        solver: `highs` (any prices), `cpsat` (prices that are multiples of one unit), `pysat` (equal prices), `greedy` (approximate).
+        solver: `highs` (any prices), `cpsat` (prices that are multiples of one unit), `pysat` (equal prices),
+            `greedy` (approximate).
         time_limit: seconds (`highs` and `cpsat`).
 
     Raises:
@@ -140,10 +143,10 @@ def _highs(matrix: np.ndarray, prices: np.ndarray, time_limit: float | None) -> 
 def _cpsat(matrix: np.ndarray, prices: np.ndarray, time_limit: float | None) -> tuple[Sequence[int], float]:
     from ortools.sat.python import cp_model  # a second to import: only for those who ask for it
 
-    fractions = [Fraction(float(p)).limit_denominator(10**6) for p in prices]
+    fractions = [Fraction(float(p)).limit_denominator(10**4) for p in prices]
     unit = Fraction(1, math.lcm(*(f.denominator for f in fractions)))
     integers = [int(f / unit) for f in fractions]
-    if any(abs(float(f) - p) > 1e-12 * p for f, p in zip(fractions, prices, strict=True)) or sum(integers) > 2**52:
+    if any(float(f) != p for f, p in zip(fractions, prices, strict=True)) or sum(integers) > 2**52:
         raise ValueError("solver 'cpsat' needs prices that are multiples of one unit, such as cents; use 'highs'")
     model = cp_model.CpModel()
     bought = [model.new_bool_var(f"q{j}") for j in range(len(prices))]
