@@ -2,6 +2,7 @@
 certificate.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,9 +55,15 @@ class ConvexRegretProgram:
             np.r_[inner.upper, ceiling],
         )
         self._program = LinearProgram(system, np.r_[np.zeros(k), 1.0])
+        # a gap depends on no query, error or tolerance, and searches ask for the same groups again and again
+        self._kept = functools.lru_cache(maxsize=50_000)(self._solve)
 
     def solve(self, members: list[int]) -> CommonDecision:
         """Raises SolverError when the solver's answer does not survive the check."""
+        return self._kept(tuple(members))
+
+    def _solve(self, asked: tuple[int, ...]) -> CommonDecision:
+        members = list(asked)
         active = np.full(len(self._costs), np.inf)
         active[members] = self._values[members] / self._scale
         self._program.set_row_upper(np.r_[active, self._other_upper])

@@ -30,7 +30,7 @@ class TupleSizesConfig:
 
 
 @paper.experiment(
-    smoke=TupleSizesConfig(problems=4, dimensions=(2, 3), simplices=(2, 3, 4)),
+    smoke=TupleSizesConfig(problems=2, dimensions=(3,), costs=(6, 7), simplices=(2, 3, 4)),
     laptop=TupleSizesConfig(),
     paper=TupleSizesConfig(problems=160),
     minutes={"laptop": 0.5, "paper": 8},
@@ -107,7 +107,7 @@ class VerificationConfig:
 
 
 @paper.experiment(
-    smoke=VerificationConfig(problems=4, designs=2),
+    smoke=VerificationConfig(problems=4, costs=6, designs=2),
     laptop=VerificationConfig(),
     paper=VerificationConfig(problems=250, designs=8),
     minutes={"laptop": 0.8, "paper": 15},

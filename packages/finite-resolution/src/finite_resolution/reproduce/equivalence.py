@@ -35,7 +35,7 @@ class EquivalenceConfig:
 
 
 @paper.experiment(
-    smoke=EquivalenceConfig(problems=2, queries=5, costs=7, systems=2, enumerated_elements=3),
+    smoke=EquivalenceConfig(problems=2, queries=4, costs=6, systems=1, elements=8, sets=6, enumerated_elements=3),
     laptop=EquivalenceConfig(),
     paper=EquivalenceConfig(problems=50, queries=10, systems=30),
     minutes={"laptop": 1.0, "paper": 30},

@@ -52,7 +52,7 @@ class SeparableConfig:
 
 
 @paper.experiment(
-    smoke=SeparableConfig(problems=2, product_blocks=(1, 2, 3), products=1, many_blocks=(2, 4, 8)),
+    smoke=SeparableConfig(problems=1, product_blocks=(1, 2), products=1, many_blocks=(1, 2, 4)),
     laptop=SeparableConfig(),
     paper=SeparableConfig(problems=20, product_blocks=(1, 2, 3, 4, 5), many_blocks=(8, 16, 32, 64, 128, 256)),
     minutes={"laptop": 0.7, "paper": 20},

@@ -82,10 +82,8 @@ def flights(config: FlightsConfig, run: Run) -> None:
     exact, tolerant = prices[0.0].to_numpy(), prices[2.0].to_numpy()
     run.measure("price_never_rises_with_tolerance", _never_rises(prices))
     run.measure("halved_or_made_feasible", bool(np.any(np.isfinite(tolerant) & (exact >= 2.0 * tolerant))))
-    run.measure(
-        "best_exact_over_tolerant_price",
-        np.nanmax(np.where(np.isfinite(exact), exact / np.maximum(tolerant, 1.0), np.nan)),
-    )
+    ratios = exact[np.isfinite(exact)] / np.maximum(tolerant[np.isfinite(exact)], 1.0)
+    run.measure("best_exact_over_tolerant_price", ratios.max(initial=0.0))
     regret = table["pairs_only_regret"] / table["eps"].where(table["eps"] > 0)
     run.measure("pairs_only_regret_over_tolerance", regret.max())
     run.measure(
