@@ -125,7 +125,7 @@ def recorded_results(paper: Paper, scale: Scale) -> list[ClaimResult] | None:
 def compare(
     section: Mapping[str, Any], measures: Mapping[str, Measure], results: Sequence[ClaimResult]
 ) -> list[Change]:
-    """What differs from the record. A worse verdict or a moved mean fails; timings and better verdicts are only told."""
+    """What differs from the record. A worse verdict or a moved mean fails; timings and better verdicts are told."""
     changes = []
     for result in results:
         before = section["verdicts"].get(result.claim.id)

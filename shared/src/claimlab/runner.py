@@ -8,12 +8,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -94,7 +94,8 @@ def _execute_all(
     ):
         work = [delayed(execute)(t, threads, store.seed_directory(t) / "scratch", Path(folder)) for t in tasks]
         try:
-            for name, result in Parallel(n_jobs=jobs, return_as="generator_unordered")(work) or ():
+            finished = Parallel(n_jobs=jobs, return_as="generator_unordered")(work)
+            for name, result in cast(Iterable[tuple[str, SeedResult | str]], finished):
                 task = waiting.pop(name)
                 if isinstance(result, SeedResult):
                     result.provenance |= {"git": git, "versions": versions(paper.slug)}
