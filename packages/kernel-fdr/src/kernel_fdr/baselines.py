@@ -120,9 +120,7 @@ def sabha(data: CountData, features: Eigenfeatures, q: float = 0.1, lam: float =
     return (false_discovery_control(adjusted) <= q) & ~large
 
 
-def ebh(
-    data: CountData, features: Eigenfeatures, q: float = 0.1, lam: float = 10.0, random_state: int = 0
-) -> Rejected:
+def ebh(data: CountData, features: Eigenfeatures, q: float = 0.1, lam: float = 10.0, random_state: int = 0) -> Rejected:
     """e-BH (Wang and Ramdas) on likelihood ratios ``f1 / f0`` from the other folds, weighted by ``1 - alpha``.
 
     Weights average 1 in each fold, so that weighted e-values of nulls have mean at most 1 on average.
@@ -138,10 +136,8 @@ def ebh(
     return e_value >= ordered[enough[-1]] if len(enough) else np.zeros(len(data), dtype=bool)
 
 
-def lfdr_threshold(
-    data: CountData, prior: NullPrior, q: float = 0.1, criterion: str = "mean"
-) -> Rejected:
-    """Threshold the local false discovery rate at the actual counts (sibling paper); no guarantee if the prior is wrong.
+def lfdr_threshold(data: CountData, prior: NullPrior, q: float = 0.1, criterion: str = "mean") -> Rejected:
+    """Threshold the local false discovery rate at the actual counts (sibling paper); no guarantee under a wrong prior.
 
     Args:
         data: the counts.

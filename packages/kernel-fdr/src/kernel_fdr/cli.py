@@ -11,16 +11,22 @@ import typer
 from kernel_fdr.tables import analyse_table
 
 app = typer.Typer(add_completion=False)
-_FILE = {"exists": True, "dir_okay": False, "readable": True}
 
 
 @app.command()
 def analyse(
-    counts: Annotated[Path, typer.Argument(help="CSV with id, k, n (or id, p, n) and optional coordinates", **_FILE)],
+    counts: Annotated[
+        Path,
+        typer.Argument(help="CSV with id, k, n (or id, p, n) and optional coordinates", exists=True, dir_okay=False),
+    ],
     out: Annotated[Path, typer.Option(help="where the table goes")] = Path("discoveries.csv"),
-    coordinates: Annotated[Path | None, typer.Option(help="CSV with id and coordinates", **_FILE)] = None,
-    edges: Annotated[Path | None, typer.Option(help="CSV edge list: two ids, optional weight", **_FILE)] = None,
-    tree: Annotated[Path | None, typer.Option(help="Newick tree", **_FILE)] = None,
+    coordinates: Annotated[
+        Path | None, typer.Option(help="CSV with id and coordinates", exists=True, dir_okay=False)
+    ] = None,
+    edges: Annotated[
+        Path | None, typer.Option(help="CSV edge list: two ids, optional weight", exists=True, dir_okay=False)
+    ] = None,
+    tree: Annotated[Path | None, typer.Option(help="Newick tree", exists=True, dir_okay=False)] = None,
     q: Annotated[float, typer.Option(help="FDR level")] = 0.1,
     rule: Annotated[str, typer.Option(help="mirror or seqstep")] = "mirror",
     stretch: Annotated[int, typer.Option(help="relaxed mirror: large counts paired with a small one")] = 1,

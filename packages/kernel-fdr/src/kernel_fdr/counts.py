@@ -1,9 +1,9 @@
 """Count data of Monte-Carlo tests, and the masks that hide which side of the null a count fell on.
 
-A hypothesis with ``n`` draws from its null distribution has the count ``K``: how many draws were at least as extreme as
-the observation. Under the null ``K`` is uniform on ``{0..n}``. A *mask* replaces ``K`` by a *cell*: a set of counts, one
-of which is ``K``. Everything that is learnt is learnt from cells; the side of ``K`` in its cell is looked at only when
-discoveries are counted.
+A hypothesis with ``n`` draws from its null distribution has the count ``K``: how many draws were at least as extreme
+as the observation. Under the null ``K`` is uniform on ``{0..n}``. A *mask* replaces ``K`` by a *cell*: a set of counts,
+one of which is ``K``. Everything that is learnt is learnt from cells; the side of ``K`` in its cell is looked at only
+when discoveries are counted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CountData:
         self.k = _whole_numbers(k, "k")
         self.n = _whole_numbers(np.full(self.k.shape, n) if np.ndim(n) == 0 else n, "n")
         if self.n.shape != self.k.shape:
-            raise ValueError(f"k and n must have one entry per hypothesis, got shapes {self.k.shape} and {self.n.shape}")
+            raise ValueError(f"k and n need one entry per hypothesis, got shapes {self.k.shape} and {self.n.shape}")
         if (self.n < 1).any():
             raise ValueError(f"n must be at least 1, got {self.n.min()} at position {int(np.argmin(self.n))}")
         outside = (self.k < 0) | (self.k > self.n)
@@ -68,7 +68,7 @@ class CountData:
     def from_statistics(
         cls,
         observed: ArrayLike,
-        null: ArrayLike | Sequence[ArrayLike],
+        null: np.ndarray | Sequence[ArrayLike],
         tie: str = "random",
         random_state: int | np.random.Generator | None = None,
         locations: ArrayLike | Sequence | None = None,
@@ -124,9 +124,7 @@ class CountData:
         start = np.where(paired, self.n - stretch * (value + 1) + 1, 1)
         return self._cells(value, value, start, np.where(paired, self.n - stretch * value, 0))
 
-    def mirror_signs(
-        self, stretch: int = 1
-    ) -> tuple[Bool[np.ndarray, " hypotheses"], Bool[np.ndarray, " hypotheses"]]:
+    def mirror_signs(self, stretch: int = 1) -> tuple[Bool[np.ndarray, " hypotheses"], Bool[np.ndarray, " hypotheses"]]:
         """Low and high side of the mirror. With ``stretch = 1`` the middle count ``n / 2`` is high (conservative)."""
         if stretch < 1:
             raise ValueError(f"stretch must be a whole number of at least 1, got {stretch}")
@@ -147,9 +145,7 @@ class CountData:
             np.where(inside, self.n, 0),
         )
 
-    def block_signs(
-        self, k0: ArrayLike
-    ) -> tuple[Bool[np.ndarray, " hypotheses"], Bool[np.ndarray, " hypotheses"]]:
+    def block_signs(self, k0: ArrayLike) -> tuple[Bool[np.ndarray, " hypotheses"], Bool[np.ndarray, " hypotheses"]]:
         """Whether a count lies in the low block ``{0..k0}`` and in the high block ``{n-k0..n}``."""
         cut = np.asarray(k0)
         bad = (2 * (cut + 1) > self.n + 1) | (cut < 0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import expit
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,14 +20,18 @@ from kernel_fdr.likelihood import ALPHA_RANGE, Alternative, fit_pooled, likeliho
 from kernel_fdr.solver import hessian, objective, pointwise, solve_descent, solve_newton
 
 LAMBDA_GRID = (100.0, 10.0, 1.0, 0.1, 1e-2, 1e-3)
-"""Penalties tried by cross-validation, strongest first (sibling paper's, and 100: masked counts say less than z-scores)."""
+"""Penalties tried by cross-validation, strongest first: the sibling's, and 100, as counts say less than z-scores."""
 
 
 class NullPrior(Protocol):
     """What a rule needs from a prior."""
 
     alpha_: Float[np.ndarray, " hypotheses"]
-    counts_: MaskedCounts | None
+
+    @property
+    def fitted_to(self) -> MaskedCounts | None:
+        """The counts it was fitted to; ``None`` if it never depends on counts."""
+        ...
 
     def fit(self, data: CountData | MaskedCounts) -> Self:
         """Learn from what the data shows."""
@@ -36,6 +40,14 @@ class NullPrior(Protocol):
     def lfdr(self, k: ArrayLike, n: ArrayLike) -> Float[np.ndarray, " hypotheses"]:
         """Local false discovery rate of every hypothesis at the counts ``k`` of ``n``."""
         ...
+
+
+Prior = TypeVar("Prior", bound=NullPrior)
+
+
+def fresh(prior: Prior) -> Prior:
+    """An unfitted copy with the same settings."""
+    return cast(Prior, clone(cast(Any, prior)))
 
 
 class FixedNullPrior(BaseEstimator):
@@ -61,8 +73,12 @@ class FixedNullPrior(BaseEstimator):
             raise ValueError(f"alpha must be one number or {len(data)} numbers in [0, 1], got shape {alpha.shape}")
         self.alpha_ = np.clip(np.broadcast_to(alpha, len(data)), *ALPHA_RANGE)
         self.alternative_ = self.alternative
-        self.counts_ = None
         return self
+
+    @property
+    def fitted_to(self) -> None:
+        """Nothing: the prior was fixed beforehand."""
+        return
 
     def lfdr(self, k: ArrayLike, n: ArrayLike) -> Float[np.ndarray, " hypotheses"]:
         """Local false discovery rate at the counts ``k`` of ``n``, shape ``(N,)``."""
@@ -94,7 +110,6 @@ class KernelNullPrior(BaseEstimator):
         objective_: minimised objective: penalised negative log-likelihood relative to "all null".
         features_, theta_: eigenfeatures and coefficients, ``alpha = alpha0_ + F theta``.
         cv_scores_: held-out mean log-likelihood ratio of each ``(kernel number, lam)`` tried.
-        counts_: the (masked) counts it was fitted on.
     """
 
     def __init__(
@@ -161,12 +176,15 @@ class KernelNullPrior(BaseEstimator):
         self.theta_ = self._solve(self.features_.values, ratio, self.lam_)
         raw = self.alpha0_ + self.features_.values @ self.theta_
         self.alpha_ = np.clip(raw, *ALPHA_RANGE)
-        self.objective_ = objective(
-            self.theta_, self.features_.values, ratio, self.alpha0_, self.lam_, self.bound
-        )[0]
-        self.counts_ = counts
-        self._ratio = ratio
+        self.objective_ = objective(self.theta_, self.features_.values, ratio, self.alpha0_, self.lam_, self.bound)[0]
+        self._counts, self._ratio = counts, ratio
         return self
+
+    @property
+    def fitted_to(self) -> MaskedCounts:
+        """The (masked) counts it was fitted to."""
+        check_is_fitted(self)
+        return self._counts
 
     def lfdr(self, k: ArrayLike, n: ArrayLike) -> Float[np.ndarray, " hypotheses"]:
         """Local false discovery rate of every fitted hypothesis at the counts ``k`` of ``n``, shape ``(N,)``."""
@@ -236,7 +254,7 @@ class KernelNullPrior(BaseEstimator):
             for lam in penalties:
                 score = 0.0
                 for place, (train, test) in enumerate(folds):
-                    starts[place] = theta = self._solve(features.values[train], ratio[train], lam, starts[place])
+                    starts[place] = theta = self._solve(features.values[train], ratio[train], lam, starts[place], 1e-5)
                     alpha = np.clip(self.alpha0_ + features.values[test] @ theta, *ALPHA_RANGE)
                     score += np.log(alpha + (1 - alpha) * ratio[test]).sum()
                 self.cv_scores_[number, float(lam)] = score / len(ratio)
@@ -247,26 +265,33 @@ class KernelNullPrior(BaseEstimator):
         return max(self.cv_scores_, key=lambda tried: self.cv_scores_[tried])
 
     def _solve(
-        self, values: Float[np.ndarray, "n r"], ratio: Float[np.ndarray, " n"], lam: float,
+        self,
+        values: Float[np.ndarray, "n r"],
+        ratio: Float[np.ndarray, " n"],
+        lam: float,
         start: Float[np.ndarray, " r"] | None = None,
+        tolerance: float = 1e-9,
     ) -> Float[np.ndarray, " r"]:
         if self.solver == "newton":
-            return solve_newton(values, ratio, self.alpha0_, lam, self.bound, start)
+            return solve_newton(values, ratio, self.alpha0_, lam, self.bound, start, tolerance)
         gram = values @ values.T
         # Sibling: a constant coefficient that puts the average of alpha at 1.
         constant = np.full(len(ratio), (1 - self.alpha0_) / gram.sum(axis=1).mean())
-        fit = solve_descent(
-            gram, ratio, self.alpha0_, lam, self.bound, self.step_size, self.steps, start=constant
-        )
+        fit = solve_descent(gram, ratio, self.alpha0_, lam, self.bound, self.step_size, self.steps, start=constant)
         return values.T @ fit.coefficients
 
 
 def _pooled_share(ratio: Float[np.ndarray, " n"]) -> float:
     """Maximum-likelihood null share of a mixture with a known alternative: a concave problem in one unknown."""
     fit = minimize(
-        lambda share: (pointwise(np.full(len(ratio), share[0]), ratio, 0.0).loss.sum(),
-                       pointwise(np.full(len(ratio), share[0]), ratio, 0.0).slope.sum()),
-        [0.8], jac=True, bounds=[ALPHA_RANGE], method="L-BFGS-B",
+        lambda share: (
+            pointwise(np.full(len(ratio), share[0]), ratio, 0.0).loss.sum(),
+            pointwise(np.full(len(ratio), share[0]), ratio, 0.0).slope.sum(),
+        ),
+        [0.8],
+        jac=True,
+        bounds=[ALPHA_RANGE],
+        method="L-BFGS-B",
     )
     return float(fit.x[0])
 
@@ -274,7 +299,7 @@ def _pooled_share(ratio: Float[np.ndarray, " n"]) -> float:
 def _kernel_logistic(
     features: Float[np.ndarray, "n r"], target: Float[np.ndarray, " n"], penalty: float = 0.1
 ) -> Float[np.ndarray, " r"]:
-    """Kernel logistic regression on soft targets (sibling's second stage); gradient ``sigma - target + 2 penalty c``."""
+    """Kernel logistic regression on soft targets (sibling's second stage); gradient ``sigma - target + 2 p c``."""
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
         score = features @ weights

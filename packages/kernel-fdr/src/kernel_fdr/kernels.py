@@ -62,12 +62,12 @@ class Matern:
     def gram(self, locations: np.ndarray | None) -> Float[np.ndarray, "n n"]:
         """Kernel matrix of the coordinates ``(N, d)``."""
         points = _coordinates(locations)
-        return self._on(points)(points)
+        return np.asarray(self._on(points)(points))
 
     def cross(self, new: np.ndarray, locations: np.ndarray | None) -> Float[np.ndarray, "m n"]:
         """Kernel between new coordinates ``(M, d)`` and the fitted ones."""
         points = _coordinates(locations)
-        return self._on(points)(_coordinates(new), points)
+        return np.asarray(self._on(points)(_coordinates(new), points))
 
     def _on(self, points: np.ndarray) -> SklearnMatern:
         unit = float(np.median(pdist(points))) if self.relative and len(points) > 1 else 1.0

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import minimize
-from scipy.special import betaln, expit, log_ndtr, logit, logsumexp
+from scipy.special import betaln, digamma, expit, log_ndtr, logit, logsumexp
 
 from kernel_fdr.counts import MaskedCounts
 
@@ -44,6 +44,10 @@ class FittedFamily(Alternative, Protocol):
         """The member of the family at a point of the search box."""
         ...
 
+    def logpmf_and_slope(self, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probability and its derivative in the search coordinates, first axis."""
+        ...
+
 
 @dataclass(frozen=True)
 class BetaBinomialAlternative:
@@ -66,6 +70,17 @@ class BetaBinomialAlternative:
     def logpmf(self, k: np.ndarray, n: np.ndarray) -> np.ndarray:
         """Log-probability of ``k`` exceedances in ``n`` draws."""
         return log_binomial(n, k) + betaln(k + self.a, n - k + self.b) - betaln(self.a, self.b)
+
+    def logpmf_and_slope(self, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probability and its derivative in ``(log a, log b)``, first axis."""
+        total = digamma(self.a + self.b) - digamma(n + self.a + self.b)
+        slope = np.stack(
+            [
+                self.a * (digamma(k + self.a) - digamma(self.a) + total),
+                self.b * (digamma(n - k + self.b) - digamma(self.b) + total),
+            ]
+        )
+        return self.logpmf(k, n), slope
 
     @classmethod
     def from_search(cls, point: np.ndarray) -> BetaBinomialAlternative:
@@ -97,18 +112,30 @@ class ProbitAlternative:
     def logpmf(self, k: np.ndarray, n: np.ndarray) -> np.ndarray:
         """Log-probability of ``k`` exceedances in ``n`` draws."""
         k, n = np.broadcast_arrays(np.asarray(k), np.asarray(n))
+        _, exponent = self._quadrature(k, n)
+        return log_binomial(n, k) + logsumexp(exponent, axis=-1)
+
+    def logpmf_and_slope(self, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probability and its derivative in ``(mu, log sigma)``, first axis."""
+        k, n = np.broadcast_arrays(np.asarray(k), np.asarray(n))
+        standard, exponent = self._quadrature(k, n)
+        total = logsumexp(exponent, axis=-1)
+        posterior = np.exp(exponent - total[..., None])
+        slope = np.stack([posterior @ standard / self.sigma, posterior @ (standard**2 - 1)])
+        return log_binomial(n, k) + total, slope
+
+    def _quadrature(self, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Standardised nodes, and the log of each node's share of the integral, nodes along the last axis."""
         half_width = 8.0 * self.sigma
         # The likelihood of z is narrowest at p = 1/2: sd 0.5 / (phi(0) sqrt(n)). A panel spans 12 of them.
         panels = int(np.ceil(2 * half_width / (12 * 1.25 / np.sqrt(n.max(initial=1)))))
         nodes, weights = np.polynomial.legendre.leggauss(64)
-        edges = np.linspace(self.mu - half_width, self.mu + half_width, panels + 1)
+        edges = np.linspace(-8.0, 8.0, panels + 1)
         width = edges[1] - edges[0]
-        z = (edges[:-1, None] + width * (nodes + 1) / 2).ravel()
-        log_weight = np.log(np.tile(weights * width / 2, panels)) - 0.5 * ((z - self.mu) / self.sigma) ** 2
-        log_weight -= logsumexp(log_weight)
-        log_p, log_q = log_ndtr(-z), log_ndtr(z)
-        exponent = k[..., None] * log_p + (n - k)[..., None] * log_q + log_weight
-        return log_binomial(n, k) + logsumexp(exponent, axis=-1)
+        standard = (edges[:-1, None] + width * (nodes + 1) / 2).ravel()
+        z = self.mu + self.sigma * standard
+        log_weight = np.log(np.tile(weights * width / 2, panels)) - 0.5 * standard**2 - 0.5 * np.log(2 * np.pi)
+        return standard, k[..., None] * log_ndtr(-z) + (n - k)[..., None] * log_ndtr(z) + log_weight
 
     @classmethod
     def from_search(cls, point: np.ndarray) -> ProbitAlternative:
@@ -122,20 +149,16 @@ FAMILIES: dict[str, type[BetaBinomialAlternative] | type[ProbitAlternative]] = {
 }
 
 
-def _log_ratio_of_cells(masked: MaskedCounts, alternative: Alternative) -> Float[np.ndarray, " cells"]:
-    cells = masked.distinct
-    log_f1 = np.logaddexp.reduceat(alternative.logpmf(cells.member_k, cells.member_n), cells.starts)
-    return log_f1 - np.log(cells.size) + np.log1p(cells.n)
-
-
 def likelihood_ratio(masked: MaskedCounts, alternative: Alternative) -> Float[np.ndarray, " hypotheses"]:
     """``f1 / f0`` of the cell that each hypothesis shows. All that inference needs: binomial coefficients cancel."""
-    return np.exp(_log_ratio_of_cells(masked, alternative))[masked.distinct.inverse]
+    cells = masked.distinct
+    log_f1 = np.logaddexp.reduceat(alternative.logpmf(cells.member_k, cells.member_n), cells.starts)
+    return np.exp(log_f1 - np.log(cells.size) + np.log1p(cells.n))[cells.inverse]
 
 
 def local_fdr(
-    k: Int[np.ndarray, "..."], n: Int[np.ndarray, "..."], alpha: Float[np.ndarray, "..."], alternative: Alternative
-) -> Float[np.ndarray, "..."]:
+    k: Int[np.ndarray, ...], n: Int[np.ndarray, ...], alpha: Float[np.ndarray, ...], alternative: Alternative
+) -> Float[np.ndarray, ...]:
     """``alpha f0 / (alpha f0 + (1 - alpha) f1)`` at the count ``k`` of ``n``."""
     log_ratio = alternative.logpmf(k, n) + np.log1p(n)
     with np.errstate(divide="ignore"):
@@ -162,14 +185,26 @@ def fit_pooled(masked: MaskedCounts, family: str = "beta") -> PooledFit:
     if family not in FAMILIES:
         raise ValueError(f"alternative must be one of {sorted(FAMILIES)} or an alternative object, got {family!r}")
     members = FAMILIES[family]
-    share = masked.distinct.repeats / len(masked)
+    cells = masked.distinct
+    share, log_f0 = cells.repeats / len(masked), np.log(cells.size) - np.log1p(cells.n)
 
-    def loss(point: np.ndarray) -> float:
-        alpha = expit(point[0])
-        ratio = np.exp(_log_ratio_of_cells(masked, members.from_search(point[1:])))
-        return -float(share @ np.log(alpha + (1 - alpha) * ratio))
+    def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
+        alpha, alternative = expit(point[0]), members.from_search(point[1:])
+        log_pmf, slope = alternative.logpmf_and_slope(cells.member_k, cells.member_n)
+        log_f1 = np.logaddexp.reduceat(log_pmf, cells.starts)
+        ratio = np.exp(log_f1 - log_f0)
+        mixture = alpha + (1 - alpha) * ratio
+        within = np.exp(log_pmf - np.repeat(log_f1, cells.size)) * slope
+        cell_slope = np.add.reduceat(within, cells.starts, axis=1)
+        gradient = np.concatenate(
+            [
+                [alpha * (1 - alpha) * (share @ ((1 - ratio) / mixture))],
+                cell_slope @ (share * (1 - alpha) * ratio / mixture),
+            ]
+        )
+        return -float(share @ np.log(mixture)), -gradient
 
     box = (tuple(logit(ALPHA_RANGE)), *members.bounds)
-    fits = [minimize(loss, (logit(0.8), *start), method="L-BFGS-B", bounds=box) for start in members.starts]
+    fits = [minimize(loss, (logit(0.8), *start), jac=True, method="L-BFGS-B", bounds=box) for start in members.starts]
     best = min(fits, key=lambda fit: fit.fun)
     return PooledFit(float(expit(best.x[0])), members.from_search(best.x[1:]), -float(best.fun))

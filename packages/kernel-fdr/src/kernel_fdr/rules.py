@@ -14,11 +14,11 @@ from typing import Self
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from kernel_fdr.counts import CountData, MaskedCounts
-from kernel_fdr.estimator import KernelNullPrior, NullPrior
+from kernel_fdr.estimator import KernelNullPrior, NullPrior, fresh
 from kernel_fdr.kernels import Eigenfeatures, Kernel
 from kernel_fdr.likelihood import Alternative
 
@@ -115,7 +115,7 @@ def count_mirror(
     return _decide(score, low, high, q, stretch, random_state)
 
 
-def default_block(n: ArrayLike) -> Int[np.ndarray, "..."]:
+def default_block(n: ArrayLike) -> Int[np.ndarray, ...]:
     """Default cut of rule A: ``k0 = floor(0.1 (n + 1)) - 1``, at least 0."""
     return np.maximum((np.asarray(n) + 1) // 10 - 1, 0)
 
@@ -172,12 +172,12 @@ def _nothing(count: int) -> Decision:
 
 def _fitted_on(prior: NullPrior, masked: MaskedCounts) -> NullPrior:
     if not hasattr(prior, "alpha_"):
-        return clone(prior).fit(masked)
-    if prior.counts_ is None:
+        return fresh(prior).fit(masked)
+    if prior.fitted_to is None:
         if len(prior.alpha_) != len(masked):
             raise ValueError(f"the prior has {len(prior.alpha_)} hypotheses, the data {len(masked)}")
         return prior
-    if not prior.counts_.same_as(masked):
+    if not prior.fitted_to.same_as(masked):
         raise ValueError(
             "the prior was fitted to other counts than the masked ones of this rule, which could leak what the rule "
             "must not see; pass an unfitted prior"
@@ -237,9 +237,7 @@ class KernelFDR(BaseEstimator):
         check_level(self.q)
         if self.rule not in ("mirror", "seqstep"):
             raise ValueError(f"rule must be 'mirror' or 'seqstep', got {self.rule!r}")
-        prior = KernelNullPrior(
-            self.kernel, lam=self.lam, alternative=self.alternative, random_state=self.random_state
-        )
+        prior = KernelNullPrior(self.kernel, lam=self.lam, alternative=self.alternative, random_state=self.random_state)
         if self.rule == "mirror":
             prior.fit(data.masked(self.stretch))
             self.decision_ = count_mirror(data, prior, self.q, self.stretch, self.random_state)

@@ -111,7 +111,7 @@ def _ball(graph: nx.Graph, centre: int, size: int) -> set[int]:
 
 
 def tree_space(branching: int = 3, depth: int = 5, scale: float = 3.0) -> Space:
-    """A balanced tree (364 nodes by default), all nodes tested; one subtree of the root has alpha 0.4, the rest 0.97."""
+    """A balanced tree (364 nodes by default), all tested; one subtree of the root has alpha 0.4, the rest 0.97."""
     graph = nx.balanced_tree(branching, depth)
     subtree = nx.descendants(nx.bfs_tree(graph, 0), 1) | {1}
     return Space(np.array([0.4 if node in subtree else 0.97 for node in graph.nodes]), tree(graph, scale))

@@ -14,6 +14,7 @@ import dendropy
 import networkx as nx
 import numpy as np
 import pandas as pd
+from dendropy.utility.error import DataParseError
 
 from kernel_fdr.counts import CountData
 from kernel_fdr.kernels import Kernel, Matern, diffusion, tree
@@ -34,14 +35,15 @@ def read_counts(path: str | Path) -> pd.DataFrame:
         ValueError: for missing columns, repeated ids, missing values, or p-values that are no multiple of 1 / (n + 1).
     """
     table = _read_csv(path, "counts").rename(columns=lambda name: str(name).strip())
-    table = table.rename(columns={name: name.lower() for name in table if name.lower() in ("id", "k", "n", "p")})
+    known = {name: str(name).lower() for name in table if str(name).lower() in ("id", "k", "n", "p")}
+    table = table.rename(columns=known)
     if "k" not in table and {"p", "n"} <= set(table):
         count = table["p"] * (table["n"] + 1) - 1
         table["k"] = count.round()
         off = (count - table["k"]).abs() > 1e-3
         if off.any():
             raise ValueError(
-                f"{path}: p = {table.loc[off, 'p'].iloc[0]} is not (k + 1) / (n + 1) for a whole k; give counts k instead"
+                f"{path}: p = {table.loc[off, 'p'].iloc[0]} is not (k + 1) / (n + 1) for whole k; give counts"
             )
         table = table.drop(columns="p")
     missing = [name for name in ("id", "k", "n") if name not in table]
@@ -106,7 +108,7 @@ def read_newick(path: str | Path) -> nx.Graph:
     """
     try:
         parsed = dendropy.Tree.get(path=str(path), schema="newick", preserve_underscores=True)
-    except (ValueError, dendropy.utility.error.DataParseError) as error:
+    except (ValueError, DataParseError) as error:
         raise ValueError(f"{path} is no Newick tree: {error}") from None
     graph = nx.Graph()
     name: dict[dendropy.Node, str] = {}
