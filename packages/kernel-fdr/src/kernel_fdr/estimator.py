@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -21,33 +21,6 @@ from kernel_fdr.solver import hessian, objective, pointwise, solve_descent, solv
 
 LAMBDA_GRID = (100.0, 10.0, 1.0, 0.1, 1e-2, 1e-3)
 """Penalties tried by cross-validation, strongest first: the sibling's, and 100, as counts say less than z-scores."""
-
-
-class NullPrior(Protocol):
-    """What a rule needs from a prior."""
-
-    alpha_: Float[np.ndarray, " hypotheses"]
-
-    @property
-    def fitted_to(self) -> MaskedCounts | None:
-        """The counts it was fitted to; ``None`` if it never depends on counts."""
-        ...
-
-    def fit(self, data: CountData | MaskedCounts) -> Self:
-        """Learn from what the data shows."""
-        ...
-
-    def lfdr(self, k: ArrayLike, n: ArrayLike) -> Float[np.ndarray, " hypotheses"]:
-        """Local false discovery rate of every hypothesis at the counts ``k`` of ``n``."""
-        ...
-
-
-Prior = TypeVar("Prior", bound=NullPrior)
-
-
-def fresh(prior: Prior) -> Prior:
-    """An unfitted copy with the same settings."""
-    return cast(Prior, clone(cast(Any, prior)))
 
 
 class FixedNullPrior(BaseEstimator):
@@ -307,3 +280,14 @@ def _kernel_logistic(
         return float(value), features.T @ (expit(score) - target) + 2 * penalty * weights
 
     return minimize(loss, np.zeros(features.shape[1]), jac=True, method="L-BFGS-B").x
+
+
+NullPrior = FixedNullPrior | KernelNullPrior
+"""What a rule orders by."""
+
+Prior = TypeVar("Prior", FixedNullPrior, KernelNullPrior)
+
+
+def fresh(prior: Prior) -> Prior:
+    """An unfitted copy with the same settings."""
+    return cast(Prior, clone(prior))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import networkx as nx
 import numpy as np
@@ -26,6 +26,7 @@ JITTER = 1e-6
 _DENSE_LIMIT = 2000
 
 
+@runtime_checkable
 class Kernel(Protocol):
     """A positive semi-definite function of two locations."""
 

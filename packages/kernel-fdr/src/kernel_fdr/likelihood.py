@@ -7,7 +7,7 @@ binomial given the p-value. Under the null the count is uniform: ``f0(k | n) = 1
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -25,6 +25,7 @@ def log_binomial(n: np.ndarray, k: np.ndarray) -> np.ndarray:
     return -np.log1p(n) - betaln(n - k + 1, k + 1)
 
 
+@runtime_checkable
 class Alternative(Protocol):
     """A distribution of counts under the alternative. ``logpmf(k, n)`` broadcasts over ``k`` and ``n``."""
 
