@@ -11,15 +11,14 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import ArrayLike
 
 from kernel_fdr.baselines import mean_cut
-from kernel_fdr.counts import CountData, MaskedCounts
-from kernel_fdr.estimator import KernelNullPrior, fresh
+from kernel_fdr.counts import CountData, MaskedCounts, Values
+from kernel_fdr.estimator import KernelNullPrior
 from kernel_fdr.likelihood import Alternative, local_fdr, log_binomial
 from kernel_fdr.rules import check_level
 
-Sampler = Callable[[Int[np.ndarray, " chosen"], int], ArrayLike]
+Sampler = Callable[[Int[np.ndarray, " chosen"], int], Values]
 """``sampler(hypotheses, draws)`` makes ``draws`` null draws for each listed hypothesis and returns the exceedances."""
 
 Policy = Callable[[MaskedCounts, KernelNullPrior, int, float], np.ndarray]
@@ -128,7 +127,7 @@ def allocate(
     policy: str | Policy = "knowledge_gradient",
     q: float = 0.1,
     max_n: int | None = None,
-    locations: ArrayLike | None = None,
+    locations: Values | None = None,
     random_state: int | np.random.Generator | None = None,
 ) -> CountData:
     """Spend a budget of null draws on hypotheses.
@@ -190,7 +189,9 @@ def allocate(
         if not batches:
             break
         masked = CountData(k.copy(), n.copy(), locations).masked()
-        gain = np.asarray(score(masked, fresh(prior).fit(masked), step, q), dtype=float)
+        gain = np.asarray(
+            score(masked, KernelNullPrior(**prior.get_params(deep=False)).fit(masked), step, q), dtype=float
+        )
         if max_n is not None:
             gain = np.where(n + step > max_n, -np.inf, gain)
         shuffled = rng.permutation(n_hypotheses)

@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from numpy.typing import ArrayLike
+
+Values = np.ndarray | Sequence[Any] | int | float
+"""Numbers (or labels) that numpy makes an array of."""
 
 
-def _whole_numbers(values: ArrayLike, name: str) -> Int[np.ndarray, " hypotheses"]:
+def _whole_numbers(values: Values, name: str) -> Int[np.ndarray, " hypotheses"]:
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} must be a one-dimensional, non-empty array, got shape {array.shape}")
@@ -46,9 +49,7 @@ class CountData:
     Source: section 3 of the specification of counts; reconstruction.
     """
 
-    def __init__(
-        self, k: ArrayLike, n: ArrayLike, locations: ArrayLike | Sequence | None = None, adaptive: bool = False
-    ):
+    def __init__(self, k: Values, n: Values, locations: Values | None = None, adaptive: bool = False):
         self.k = _whole_numbers(k, "k")
         self.n = _whole_numbers(np.full(self.k.shape, n) if np.ndim(n) == 0 else n, "n")
         if self.n.shape != self.k.shape:
@@ -67,11 +68,11 @@ class CountData:
     @classmethod
     def from_statistics(
         cls,
-        observed: ArrayLike,
-        null: np.ndarray | Sequence[ArrayLike],
+        observed: Values,
+        null: np.ndarray | Sequence[Values],
         tie: str = "random",
         random_state: int | np.random.Generator | None = None,
-        locations: ArrayLike | Sequence | None = None,
+        locations: Values | None = None,
     ) -> CountData:
         """Counts from observed statistics and their null draws (larger is more extreme).
 
@@ -134,7 +135,7 @@ class CountData:
         pairs = (self.n + 1) // (1 + stretch)
         return self.k < pairs, self.k > self.n - stretch * pairs
 
-    def block_masked(self, k0: ArrayLike) -> MaskedCounts:
+    def block_masked(self, k0: Values) -> MaskedCounts:
         """The block mask of rule A: cell ``{0..k0} + {n-k0..n}``; counts between the blocks are revealed."""
         low, high = self.block_signs(k0)
         inside, cut = low | high, np.broadcast_to(np.asarray(k0), self.k.shape)
@@ -145,7 +146,7 @@ class CountData:
             np.where(inside, self.n, 0),
         )
 
-    def block_signs(self, k0: ArrayLike) -> tuple[Bool[np.ndarray, " hypotheses"], Bool[np.ndarray, " hypotheses"]]:
+    def block_signs(self, k0: Values) -> tuple[Bool[np.ndarray, " hypotheses"], Bool[np.ndarray, " hypotheses"]]:
         """Whether a count lies in the low block ``{0..k0}`` and in the high block ``{n-k0..n}``."""
         cut = np.asarray(k0)
         bad = (2 * (cut + 1) > self.n + 1) | (cut < 0)
@@ -157,7 +158,7 @@ class CountData:
             )
         return self.k <= cut, self.k >= self.n - cut
 
-    def censored(self, cut: ArrayLike) -> MaskedCounts:
+    def censored(self, cut: Values) -> MaskedCounts:
         """Counts up to ``cut`` are revealed only as "at most cut" (for weights that must not see small p-values)."""
         below = self.k <= np.asarray(cut)
         last = np.where(below, np.asarray(cut), self.k)
@@ -224,7 +225,7 @@ class DistinctCells:
     repeats: Int[np.ndarray, " cells"]
 
 
-def check_locations(locations: ArrayLike | Sequence, count: int | None = None) -> np.ndarray:
+def check_locations(locations: Values, count: int | None = None) -> np.ndarray:
     """Locations as an array: coordinates ``(N, d)`` of finite floats, or labels ``(N,)``.
 
     Raises:

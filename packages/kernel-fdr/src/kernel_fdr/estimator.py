@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import expit
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
 
-from kernel_fdr.counts import CountData, MaskedCounts
+from kernel_fdr.counts import CountData, MaskedCounts, Values
 from kernel_fdr.kernels import Eigenfeatures, Kernel
 from kernel_fdr.likelihood import ALPHA_RANGE, Alternative, fit_pooled, likelihood_ratio, local_fdr
 from kernel_fdr.solver import hessian, objective, pointwise, solve_descent, solve_newton
@@ -31,11 +29,11 @@ class FixedNullPrior(BaseEstimator):
         alternative: distribution of counts under the alternative.
     """
 
-    def __init__(self, alpha: ArrayLike, alternative: Alternative):
+    def __init__(self, alpha: Values, alternative: Alternative):
         self.alpha = alpha
         self.alternative = alternative
 
-    def fit(self, data: CountData | MaskedCounts, y: None = None) -> Self:
+    def fit(self, data: CountData | MaskedCounts, y: None = None) -> FixedNullPrior:
         """Take the number of hypotheses from the data, nothing else.
 
         Raises:
@@ -53,7 +51,7 @@ class FixedNullPrior(BaseEstimator):
         """Nothing: the prior was fixed beforehand."""
         return
 
-    def lfdr(self, k: ArrayLike, n: ArrayLike) -> Float[np.ndarray, " hypotheses"]:
+    def lfdr(self, k: Values, n: Values) -> Float[np.ndarray, " hypotheses"]:
         """Local false discovery rate at the counts ``k`` of ``n``, shape ``(N,)``."""
         return local_fdr(np.asarray(k), np.asarray(n), self.alpha_, self.alternative_)
 
@@ -120,7 +118,7 @@ class KernelNullPrior(BaseEstimator):
         descent = {"step_size": 0.05, "steps": 15_000} if graph else {"step_size": 5e-4, "steps": 5000}
         return cls(kernel, **{**settings, **descent, **changes})
 
-    def fit(self, data: CountData | MaskedCounts, y: None = None) -> Self:
+    def fit(self, data: CountData | MaskedCounts, y: None = None) -> KernelNullPrior:
         """Fit alternative, pooled null share, hyper-parameters and ``alpha``.
 
         Args:
@@ -159,12 +157,12 @@ class KernelNullPrior(BaseEstimator):
         check_is_fitted(self)
         return self._counts
 
-    def lfdr(self, k: ArrayLike, n: ArrayLike) -> Float[np.ndarray, " hypotheses"]:
+    def lfdr(self, k: Values, n: Values) -> Float[np.ndarray, " hypotheses"]:
         """Local false discovery rate of every fitted hypothesis at the counts ``k`` of ``n``, shape ``(N,)``."""
         check_is_fitted(self)
         return local_fdr(np.asarray(k), np.asarray(n), self.alpha_, self.alternative_)
 
-    def predict_alpha(self, locations: ArrayLike) -> Float[np.ndarray, " new"]:
+    def predict_alpha(self, locations: Values) -> Float[np.ndarray, " new"]:
         """Null probability at locations, seen or unseen, shape ``(M,)`` in [0, 1]."""
         check_is_fitted(self)
         features = self.features_.at(locations)
@@ -172,7 +170,7 @@ class KernelNullPrior(BaseEstimator):
             return expit(features @ _kernel_logistic(self.features_.values, np.clip(self.alpha_, 0.01, 0.99)))
         return np.clip(self.alpha0_ + features @ self.theta_, 0.0, 1.0)
 
-    def alpha_std(self, locations: ArrayLike | None = None) -> Float[np.ndarray, " new"]:
+    def alpha_std(self, locations: Values | None = None) -> Float[np.ndarray, " new"]:
         """Posterior standard deviation of ``alpha`` (Laplace approximation), at the fitted or at other locations.
 
         ``k_x^T H^-1 k_x`` with ``H = K diag(h) K + 2 lam K`` of the sibling's code, written in feature space.
@@ -284,10 +282,3 @@ def _kernel_logistic(
 
 NullPrior = FixedNullPrior | KernelNullPrior
 """What a rule orders by."""
-
-Prior = TypeVar("Prior", FixedNullPrior, KernelNullPrior)
-
-
-def fresh(prior: Prior) -> Prior:
-    """An unfitted copy with the same settings."""
-    return cast(Prior, clone(prior))

@@ -14,13 +14,12 @@ import networkx as nx
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 from scipy.sparse.csgraph import shortest_path
 from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import pdist
 from sklearn.gaussian_process.kernels import Matern as SklearnMatern
 
-from kernel_fdr.counts import check_locations
+from kernel_fdr.counts import Values, check_locations
 
 JITTER = 1e-6
 _DENSE_LIMIT = 2000
@@ -107,7 +106,7 @@ class FiniteKernel:
             no label. Positive semi-definiteness is checked when the kernel is decomposed.
     """
 
-    def __init__(self, matrix: ArrayLike, labels: Sequence[Hashable] | None = None):
+    def __init__(self, matrix: Values, labels: Sequence[Hashable] | None = None):
         self.matrix = np.asarray(matrix, dtype=float)
         if self.matrix.ndim != 2 or self.matrix.shape[0] != self.matrix.shape[1] or not self.matrix.size:
             raise ValueError(f"a kernel matrix must be square, got shape {self.matrix.shape}")
@@ -203,7 +202,7 @@ class Eigenfeatures:
     """
 
     values: Float[np.ndarray, "n r"]
-    projection: Float[np.ndarray, "n r"]
+    projection: Float[np.ndarray, "fitted r"]
     kernel: Kernel
     locations: np.ndarray | None
 
@@ -248,7 +247,7 @@ class Eigenfeatures:
     def __len__(self) -> int:
         return len(self.values)
 
-    def at(self, new: ArrayLike) -> Float[np.ndarray, "m r"]:
+    def at(self, new: Values) -> Float[np.ndarray, "m r"]:
         """Features of new locations."""
         return self.kernel.cross(check_locations(new), self.locations) @ self.projection
 

@@ -7,7 +7,7 @@ binomial given the p-value. Under the null the count is uniform: ``f0(k | n) = 1
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,22 +31,6 @@ class Alternative(Protocol):
 
     def logpmf(self, k: np.ndarray, n: np.ndarray) -> np.ndarray:
         """Log-probability of ``k`` exceedances in ``n`` draws."""
-        ...
-
-
-class FittedFamily(Alternative, Protocol):
-    """An alternative that maximum likelihood can search over an unconstrained box."""
-
-    starts: ClassVar[tuple[tuple[float, ...], ...]]
-    bounds: ClassVar[tuple[tuple[float, float], ...]]
-
-    @classmethod
-    def from_search(cls, point: np.ndarray) -> Self:
-        """The member of the family at a point of the search box."""
-        ...
-
-    def logpmf_and_slope(self, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probability and its derivative in the search coordinates, first axis."""
         ...
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from kernel_fdr.counts import CountData, MaskedCounts
-from kernel_fdr.estimator import KernelNullPrior, NullPrior, fresh
+from kernel_fdr.counts import CountData, MaskedCounts, Values
+from kernel_fdr.estimator import KernelNullPrior, NullPrior
 from kernel_fdr.kernels import Eigenfeatures, Kernel
 from kernel_fdr.likelihood import Alternative
 
@@ -115,13 +113,13 @@ def count_mirror(
     return _decide(score, low, high, q, stretch, random_state)
 
 
-def default_block(n: ArrayLike) -> Int[np.ndarray, ...]:
+def default_block(n: Values) -> Int[np.ndarray, ...]:
     """Default cut of rule A: ``k0 = floor(0.1 (n + 1)) - 1``, at least 0."""
     return np.maximum((np.asarray(n) + 1) // 10 - 1, 0)
 
 
 def count_seqstep(
-    data: CountData, prior: NullPrior, q: float = 0.1, k0: ArrayLike | None = None, random_state: Seed = None
+    data: CountData, prior: NullPrior, q: float = 0.1, k0: Values | None = None, random_state: Seed = None
 ) -> Decision:
     """Rule A: the structure orders, one cut of the counts decides.
 
@@ -172,7 +170,7 @@ def _nothing(count: int) -> Decision:
 
 def _fitted_on(prior: NullPrior, masked: MaskedCounts) -> NullPrior:
     if not hasattr(prior, "alpha_"):
-        return fresh(prior).fit(masked)
+        return type(prior)(**prior.get_params(deep=False)).fit(masked)
     if prior.fitted_to is None:
         if len(prior.alpha_) != len(masked):
             raise ValueError(f"the prior has {len(prior.alpha_)} hypotheses, the data {len(masked)}")
@@ -225,7 +223,7 @@ class KernelFDR(BaseEstimator):
         self.alternative = alternative
         self.random_state = random_state
 
-    def fit(self, data: CountData, y: None = None) -> Self:
+    def fit(self, data: CountData, y: None = None) -> KernelFDR:
         """Learn the prior from masked counts and decide.
 
         Raises:
@@ -250,7 +248,7 @@ class KernelFDR(BaseEstimator):
         self.lfdr_ = prior.lfdr(data.k, data.n)
         return self
 
-    def predict_alpha(self, locations: ArrayLike) -> Float[np.ndarray, " new"]:
+    def predict_alpha(self, locations: Values) -> Float[np.ndarray, " new"]:
         """Null probability at locations that carry no test, shape ``(M,)``."""
         check_is_fitted(self)
         return self.prior_.predict_alpha(locations)

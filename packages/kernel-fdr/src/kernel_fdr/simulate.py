@@ -8,12 +8,11 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from kernel_fdr.counts import CountData
+from kernel_fdr.counts import CountData, Values
 from kernel_fdr.kernels import Kernel, Matern, diffusion, tree
 
 
@@ -172,7 +171,7 @@ def permuted_rows(count: int, rng: np.random.Generator) -> Int[np.ndarray, " hyp
     return rng.permutation(count)
 
 
-def swapped_rows(alpha: ArrayLike) -> Int[np.ndarray, " hypotheses"]:
+def swapped_rows(alpha: Values) -> Int[np.ndarray, " hypotheses"]:
     """The adversarial reassignment: the likeliest signals get the locations of the likeliest nulls."""
     order = np.argsort(np.asarray(alpha), kind="stable")
     rows = np.empty(len(order), dtype=np.int64)
