@@ -234,8 +234,12 @@ def test_structured_baselines_reject_signals_when_draws_abound(rule):
 
 
 def test_cross_weighted_bh_beats_bh_with_structure():
-    data, signal = draw_counts(SPACE, 500, np.random.default_rng(6))
-    assert fdp_and_power(cross_weighted_bh(data, FEATURES, 0.1), signal)[1] > fdp_and_power(bh(data, 0.1), signal)[1]
+    gains = []
+    for seed in range(8):
+        data, signal = draw_counts(SPACE, 500, np.random.default_rng(seed))
+        weighted = fdp_and_power(cross_weighted_bh(data, FEATURES, 0.1), signal)[1]
+        gains.append(weighted - fdp_and_power(bh(data, 0.1), signal)[1])
+    assert np.mean(gains) > 0.03
 
 
 def test_lfdr_threshold():
@@ -264,9 +268,6 @@ def test_bad_input_of_rules():
         count_seqstep(DATA, prior, k0=25)
     with pytest.raises(ValueError, match="rule must be"):
         KernelFDR(SPACE.kernel, rule="bh").fit(DATA)
-    with pytest.raises(TypeError, match="CountData"):
-        KernelFDR.fit.__wrapped__(KernelFDR(SPACE.kernel), [1, 2]) if hasattr(KernelFDR.fit, "__wrapped__") else None
-        raise TypeError("CountData")
     with pytest.raises(ValueError, match="permutation"):
         selective_seqstep(np.array([True, False]), np.array([False, True]), np.array([0, 0]), 0.1)
 

@@ -85,7 +85,7 @@ class KernelNullPrior(BaseEstimator):
 
     def __init__(
         self,
-        kernel: Kernel | Eigenfeatures | Sequence[Kernel],
+        kernel: Kernel | Eigenfeatures | Sequence[Kernel | Eigenfeatures],
         lam: float | str | Sequence[float] = "cv",
         alpha0: float | str = "pooled",
         alternative: Alternative | str = "beta",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -205,7 +206,7 @@ class KernelFDR(BaseEstimator):
 
     def __init__(
         self,
-        kernel: Kernel | Eigenfeatures | list[Kernel],
+        kernel: Kernel | Eigenfeatures | Sequence[Kernel | Eigenfeatures],
         q: float = 0.1,
         rule: str = "mirror",
         stretch: int = 1,
