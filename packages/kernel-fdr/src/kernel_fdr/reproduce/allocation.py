@@ -37,7 +37,7 @@ class AllocationConfig:
 
 
 @paper.experiment(
-    smoke=AllocationConfig(side=12, budgets=(20, 30), policies=MAIN, rounds=2, replications=2),
+    smoke=AllocationConfig(side=10, budgets=(20, 30), rounds=2, replications=2),
     laptop=AllocationConfig(),
     paper=AllocationConfig(replications=500),
     seeds={"smoke": 1, "laptop": 1, "paper": 1},

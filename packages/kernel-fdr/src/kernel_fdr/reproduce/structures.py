@@ -56,7 +56,7 @@ def make_space(name: str, config: StructuresConfig, rng: np.random.Generator) ->
 
 
 @paper.experiment(
-    smoke=StructuresConfig(spaces=("digits", "block_model", "tree"), size=150, replications=2),
+    smoke=StructuresConfig(size=90, replications=2),
     laptop=StructuresConfig(),
     paper=StructuresConfig(replications=1000),
     seeds={"smoke": 1, "laptop": 1, "paper": 1},
