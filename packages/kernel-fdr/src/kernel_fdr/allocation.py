@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import expit, logit
 
 from kernel_fdr.baselines import mean_cut
 from kernel_fdr.counts import CountData, MaskedCounts, Values
 from kernel_fdr.estimator import KernelNullPrior
-from kernel_fdr.likelihood import Alternative, local_fdr, log_binomial
+from kernel_fdr.likelihood import Alternative, log_binomial
 from kernel_fdr.rules import check_level
 
 Sampler = Callable[[Int[np.ndarray, " chosen"], int], Values]
@@ -61,14 +62,18 @@ def one_step_gradient(
 
     ``tau`` is the largest lfdr of the largest set with mean lfdr <= q, and at least 2 q.
     """
-    m, n = masked.m, masked.n
-    now = prior.lfdr(m, n)
+    now = prior.lfdr(masked.m, masked.n)
     tau = max(mean_cut(now, q), 2 * q)
-    j = np.arange(step + 1)
-    after = local_fdr(m[:, None] + j, (n + step)[:, None], prior.alpha_[:, None], prior.alternative_)
-    chance = now[:, None] * np.exp(predictive_log_pmf(None, m, n, step)) + (1 - now)[:, None] * np.exp(
-        predictive_log_pmf(prior.alternative_, m, n, step)
-    )
+    # Everything but alpha depends on (m, n) alone, and few of these are different.
+    distinct, place = np.unique(np.column_stack([masked.m, masked.n]), axis=0, return_inverse=True)
+    place = place.ravel()
+    m, n = distinct.T
+    null = np.exp(predictive_log_pmf(None, m, n, step))[place]
+    signal = np.exp(predictive_log_pmf(prior.alternative_, m, n, step))[place]
+    total = (n + step)[:, None]
+    log_ratio = prior.alternative_.logpmf(m[:, None] + np.arange(step + 1), total) + np.log1p(total)
+    after = expit(logit(prior.alpha_)[:, None] - log_ratio[place])
+    chance = now[:, None] * null + (1 - now)[:, None] * signal
     return (chance * np.maximum(tau - after, 0)).sum(axis=1) - np.maximum(tau - now, 0)
 
 

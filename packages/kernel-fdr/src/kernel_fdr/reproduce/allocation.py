@@ -41,7 +41,7 @@ class AllocationConfig:
     laptop=AllocationConfig(),
     paper=AllocationConfig(replications=500),
     seeds={"smoke": 1, "laptop": 1, "paper": 1},
-    minutes={"smoke": 0.1, "laptop": 3.0, "paper": 40},
+    minutes={"smoke": 0.1, "laptop": 4.0, "paper": 40},
 )
 def allocation(config: AllocationConfig, run: Run) -> None:
     """Power and FDR of allocation policies at equal budgets of null draws."""

@@ -87,7 +87,7 @@ def rejections(
     laptop=ControlConfig(),
     paper=ControlConfig(side=100, replications=1000, peer_replications=100, rank=500),
     seeds={"smoke": 1, "laptop": 1, "paper": 1},
-    minutes={"smoke": 0.1, "laptop": 4.0, "paper": 3000},
+    minutes={"smoke": 0.1, "laptop": 3.5, "paper": 3000},
 )
 def control(config: ControlConfig, run: Run) -> None:
     """FDR and power of both rules and all baselines on the plane, over draws and levels."""
@@ -157,30 +157,35 @@ def discovery_map(
     """The truth, the counts, what was learnt, and the discoveries, on the plane."""
     side = int(np.sqrt(len(space)))
     prior = KernelNullPrior(features).fit(data.masked())
-    fig, axes = plotting.subplots(1, 4, figsize=(13.0, 3.6), sharey=True)
+    fig, axes = plotting.subplots(2, 2, figsize=(8.4, 8.0), sharex=True, sharey=True)
     panels = (
         ("true null probability", space.alpha),
-        ("Monte-Carlo p-value, 50 draws", data.mc_pvalues),
-        ("learnt null probability (masked counts)", prior.alpha_),
+        ("Monte-Carlo p-values, 50 draws each", data.mc_pvalues),
+        ("null probability learnt from masked counts", prior.alpha_),
     )
-    for ax, (title, values) in zip(axes, panels, strict=False):
+    for ax, (title, values) in zip(axes.flat, panels, strict=False):
         grid = values.reshape(side, side)
         ax.imshow(grid, origin="lower", extent=(0, 1, 0, 1), cmap="viridis", vmin=0, vmax=1)
-        ax.set(title=title, xlabel="x")
-    axes[0].set_ylabel("y")
-    fig.colorbar(axes[0].images[0], ax=axes[:3].tolist(), shrink=0.8, pad=0.01)
+        ax.set(title=title)
+    fig.colorbar(axes[0, 0].images[0], ax=axes.ravel().tolist(), shrink=0.5, pad=0.02, label="probability")
     groups = (
-        ("signal, missed", signal & ~rejected, plotting.COLOURS[4], "o"),
-        ("true discovery", rejected & signal, plotting.COLOURS[0], "s"),
-        ("false discovery", rejected & ~signal, plotting.COLOURS[1], "X"),
+        ("signals missed", signal & ~rejected, plotting.COLOURS[4], "o"),
+        ("true discoveries", rejected & signal, plotting.COLOURS[0], "s"),
+        ("false discoveries", rejected & ~signal, plotting.COLOURS[1], "X"),
     )
+    last = axes[1, 1]
     for label, chosen, colour, marker in groups:
         x, y = np.asarray(space.locations)[chosen].T
-        axes[3].scatter(x, y, s=14, color=colour, marker=marker, label=f"{label} ({chosen.sum()})")
-    axes[3].set(title=f"mirror rule, q = 0.1 (BH finds {int(by_bh.sum())})", xlabel="x", aspect="equal", xlim=(0, 1))
-    axes[3].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=8, ncols=1)
-    for ax in axes:
+        last.scatter(x, y, s=16, color=colour, marker=marker, label=f"{label} ({chosen.sum()})")
+    last.set(title=f"mirror rule at q = 0.1 (BH finds {int(by_bh.sum())})", aspect="equal")
+    last.legend(loc="lower right", fontsize=8, frameon=True)
+    for ax in axes.flat:
         ax.grid(False)
+        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    for ax in axes[1]:
+        ax.set_xlabel("x")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("y")
     return fig
 
 
