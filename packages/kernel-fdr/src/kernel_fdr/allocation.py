@@ -7,7 +7,7 @@ count stays a fair coin, and the mirror rule stays valid however cleverly the dr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -188,15 +188,16 @@ def allocate(
 
     score = POLICIES[policy] if isinstance(policy, str) else policy
     draw(everyone, pilot)
-    remaining = budget - pilot * n_hypotheses
+    remaining, kernel = budget - pilot * n_hypotheses, prior.kernel
     for left in range(rounds, 0, -1):
         batches = min(int(np.ceil(remaining / (step * left))), remaining // step)
         if not batches:
             break
         masked = CountData(k.copy(), n.copy(), locations).masked()
-        gain = np.asarray(
-            score(masked, KernelNullPrior(**prior.get_params(deep=False)).fit(masked), step, q), dtype=float
-        )
+        fitted = KernelNullPrior(**{**prior.get_params(deep=False), "kernel": kernel}).fit(masked)
+        if not isinstance(kernel, Sequence):
+            kernel = fitted.features_  # the same in every round: decomposed once
+        gain = np.asarray(score(masked, fitted, step, q), dtype=float)
         if max_n is not None:
             gain = np.where(n + step > max_n, -np.inf, gain)
         shuffled = rng.permutation(n_hypotheses)
