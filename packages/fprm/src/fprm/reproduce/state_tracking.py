@@ -1,0 +1,132 @@
+"""E4 and E7: state tracking and length generalisation (section 5.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from claimlab import Run, plotting
+
+from ..arms import ARMS, get_arm
+from ..config import FPRMConfig, SolverConfig
+from ..evaluation import evaluate
+from ..recipes import STATE_TRACKING, Recipe
+from ..tasks import state_tracking as task
+from .comparison import train_arm
+from .declaration import paper
+
+SMALL_MODEL = FPRMConfig.state_tracking(vocab_size=6, seq_len=12, hidden_size=32, num_heads=4, ffn_multiple=8)
+SMALL_RECIPE = Recipe(
+    steps=500,
+    batch_size=32,
+    learning_rate=4e-3,
+    bptt=4,
+    max_segments=16,
+    clip_norm=1.0,
+    solver=SolverConfig(max_iter=100),
+    cycles=(1, 3),
+)
+
+
+@dataclass(frozen=True)
+class TrackingConfig:
+    """Running products in a group; trained at one length, tested at others."""
+
+    group: str = "S3"
+    model: FPRMConfig = SMALL_MODEL
+    recipe: Recipe = SMALL_RECIPE
+    arms: tuple[str, ...] = ("fprm", "trm", "trm_conv", "shallow")
+    train_length: int = 6
+    test_lengths: tuple[int, ...] = (2, 4, 6, 9, 12, 18, 24)
+    far_length: int = 12  # length at which generalisation is judged
+    test_sequences: int = 300  # of each length
+    checkpoints: Path | None = None  # folder of `python -m fprm.pretrain`
+
+
+@paper.experiment(
+    smoke=TrackingConfig(
+        recipe=replace(SMALL_RECIPE, steps=3, batch_size=8, max_segments=4, solver=SolverConfig(max_iter=16)),
+        test_lengths=(2, 6, 12),
+        test_sequences=16,
+    ),
+    laptop=TrackingConfig(),
+    paper=TrackingConfig(
+        group="A5",
+        model=FPRMConfig.state_tracking(),
+        recipe=STATE_TRACKING,
+        arms=("fprm", "trm", "trm_conv", "trm_conv_act", "shallow", "deep"),
+        train_length=32,
+        test_lengths=(8, 10, 16, 32, 64, 128),
+        far_length=128,
+        test_sequences=2000,
+    ),
+    minutes={"laptop": 2.5, "paper": 10_000},
+    needs={"paper": "GPUs; train first with `fprm.pretrain` (S5: `--set group=S5`, model.vocab_size 120)"},
+)
+def state_tracking(config: TrackingConfig, run: Run) -> None:
+    """Train on short products of group elements; accuracy and iterations on longer ones."""
+    table = task.group_table(config.group)
+    order = int(run.rng.integers(2**32))
+    tests = {length: task.make_batch(table, config.test_sequences, length, run.rng) for length in config.test_lengths}
+    rows = []
+    for name in config.arms:
+        arm = get_arm(name)
+
+        def source(order: int = order):
+            rng = np.random.default_rng(order)
+            return lambda count: task.make_batch(table, count, config.train_length, rng)
+
+        model, recipe = train_arm(arm, config.model, config.recipe, source, run, config.checkpoints)
+        for length, batch in tests.items():
+            solver = arm.solver(model, recipe)
+            generator = torch.Generator(run.device).manual_seed(run.seed)
+            result = evaluate(model, batch.inputs.numpy(), batch.labels.numpy(), solver, generator=generator)
+            iterations = result.iterations
+            rows.append(
+                (
+                    name,
+                    length,
+                    result.final.mean(),
+                    result.exact.mean(),
+                    iterations.mean(),
+                    np.median(iterations),
+                    result.converged.mean(),
+                )
+            )
+    columns = ["arm", "length", "final", "sequence", "iterations", "median_iterations", "converged"]
+    results = pd.DataFrame(rows, columns=columns)
+    run.table("lengths", results)
+
+    at = results.set_index(["arm", "length"])
+    far, near = config.far_length, config.train_length
+    short = max(length for length in config.test_lengths if length <= near / 3)
+    for name in config.arms:
+        run.measure(f"final_far_{name}", at.loc[(name, far), "final"])
+        run.measure(f"final_near_{name}", at.loc[(name, near), "final"])
+    run.measure("fprm_minus_trm", at.loc[("fprm", far), "final"] - at.loc[("trm", far), "final"])
+    run.measure("fprm_minus_trm_conv", at.loc[("fprm", far), "final"] - at.loc[("trm_conv", far), "final"])
+    run.measure("final_over_chance", at.loc[("fprm", far), "final"] * len(table))
+    for kind in ("iterations", "median_iterations"):
+        run.measure(f"{kind}_long_minus_short", at.loc[("fprm", far), kind] - at.loc[("fprm", short), kind])
+
+
+@paper.figures(state_tracking)
+def state_tracking_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
+    """Accuracy and iterations against length."""
+    labels = {name: arm.label for name, arm in ARMS.items()}
+    fig, (accuracy, iterations) = plotting.subplots(1, 2, figsize=(9.5, 3.8))
+    plotting.mean_curve(accuracy, tables["lengths"], x="length", y="final", by="arm", labels=labels)
+    accuracy.set(xlabel="sequence length", ylabel="final state right", ylim=(-0.02, 1.02))
+    accuracy.legend(fontsize="small")
+    ours = tables["lengths"].query("arm == 'fprm'")
+    both = ours.melt(["seed", "length"], ["iterations", "median_iterations"], "kind", "value")
+    names = {"iterations": "mean", "median_iterations": "median"}
+    plotting.mean_curve(iterations, both, x="length", y="value", by="kind", labels=names)
+    iterations.set(xlabel="sequence length", ylabel="iterations until the fixed point", ylim=(0, None))
+    iterations.legend()
+    return {"state_tracking": fig}

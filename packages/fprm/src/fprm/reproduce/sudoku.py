@@ -1,0 +1,207 @@
+"""E3 and E7: Sudoku. FPRM beside recursive, ACT-halted and non-looped models (section 5.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from claimlab import Run, plotting, stats
+
+from ..arms import ARMS, get_arm
+from ..config import FPRMConfig, SolverConfig
+from ..evaluation import accuracy_by_iteration, evaluate
+from ..model import FPRM, LoopedModel
+from ..recipes import SUDOKU, Recipe
+from ..solver import ActHalting, FixedPointSolver
+from ..tasks import PuzzleSet
+from ..tasks import sudoku as task
+from .comparison import train_arm
+from .declaration import paper
+
+SMALL_MODEL = FPRMConfig(
+    vocab_size=5,
+    out_vocab_size=4,
+    seq_len=16,
+    hidden_size=32,
+    num_heads=4,
+    ffn_multiple=8,
+    positions="learned",
+    conv="conv2d",
+)
+SMALL_RECIPE = Recipe(
+    steps=300,
+    batch_size=32,
+    learning_rate=4e-3,
+    bptt=4,
+    max_segments=16,
+    q_loss_coeff=0.5,
+    clip_norm=1.0,
+    solver=SolverConfig(max_iter=64),
+    cycles=(1, 3),
+)
+SMOKE_RECIPE = replace(SMALL_RECIPE, steps=3, batch_size=8, max_segments=4, solver=SolverConfig(max_iter=16))
+
+
+@dataclass(frozen=True)
+class SudokuConfig:
+    """Sudoku: generated 4x4 puzzles, or 9x9 puzzles from a CSV."""
+
+    model: FPRMConfig = SMALL_MODEL
+    recipe: Recipe = SMALL_RECIPE
+    arms: tuple[str, ...] = ("fprm", "act", "trm", "trm_conv", "shallow", "deep")
+    blanks: tuple[int, int] = (2, 12)  # blank cells of the 4x4 puzzles
+    train_puzzles: int = 6000
+    test_puzzles: int = 990
+    train_file: Path | None = None  # CSV in the layout of Sudoku-Extreme; needed for 9x9
+    test_file: Path | None = None
+    checkpoints: Path | None = None  # folder of `python -m fprm.pretrain`
+
+
+def load(config: SudokuConfig, run: Run) -> tuple[PuzzleSet, PuzzleSet]:
+    """Training and test puzzles that share no complete grid.
+
+    Raises:
+        ValueError: if a 9x9 model is given no files.
+    """
+    if config.train_file is not None and config.test_file is not None:
+        train, test = task.read_csv(config.train_file), task.read_csv(config.test_file, config.test_puzzles)
+        return train, test
+    if config.model.seq_len != 16:
+        raise ValueError("9x9 Sudoku needs train_file and test_file (CSV: source,question,answer,rating)")
+    # By grid, not by puzzle: another puzzle of the same grid would give the answer away.
+    grids = run.rng.permutation(task.complete_grids())
+    train = task.small_puzzles(grids[:220], config.train_puzzles, config.blanks, run.rng)
+    return train, task.small_puzzles(grids[220:], config.test_puzzles, config.blanks, run.rng)
+
+
+@paper.experiment(
+    smoke=SudokuConfig(recipe=SMOKE_RECIPE, train_puzzles=200, test_puzzles=66),
+    laptop=SudokuConfig(),
+    paper=SudokuConfig(
+        model=FPRMConfig.sudoku(),
+        recipe=replace(SUDOKU, solver=SolverConfig(max_iter=1000)),
+        arms=("fprm", "act", "trm", "trm_conv", "trm_conv_act", "hrm", "shallow", "deep"),
+        test_puzzles=20_000,
+    ),
+    minutes={"laptop": 2.5, "paper": 20_000},
+    needs={"paper": "Sudoku-Extreme CSVs (train_file=…, test_file=…) and GPUs; train first with `fprm.pretrain`"},
+)
+def sudoku(config: SudokuConfig, run: Run) -> None:
+    """Train FPRM and its rivals on Sudoku; accuracy, iterations by difficulty, and what halting costs."""
+    train, test = load(config, run)
+    order = int(run.rng.integers(2**32))
+    rows, curves, evaluations = [], [], {}
+    for name in config.arms:
+        arm = get_arm(name)
+
+        def source(order: int = order):
+            return train.sampler(np.random.default_rng(order), task.augment)
+
+        model, recipe = train_arm(arm, config.model, config.recipe, source, run, config.checkpoints)
+        result = evaluate(model, test.inputs, test.labels, arm.solver(model, recipe), generator=_generator(run))
+        evaluations[name] = result
+        for blanks in np.unique(test.difficulty):
+            chosen = test.difficulty == blanks
+            rows.append((name, blanks, result.exact[chosen].mean(), result.iterations[chosen].mean()))
+        if name == "fprm":
+            curves = _halting(model, recipe, test, run)
+    run.table("by_blanks", pd.DataFrame(rows, columns=["arm", "blanks", "accuracy", "iterations"]))
+    run.table("halting", pd.DataFrame(curves, columns=["rule", "setting", "iterations", "accuracy"]))
+
+    accuracy = {name: float(result.exact.mean()) for name, result in evaluations.items()}
+    for name in config.arms:
+        run.measure(f"accuracy_{name}", stats.wilson(int(evaluations[name].exact.sum()), len(test)))
+        if name != "fprm":
+            gap = stats.bootstrap(evaluations["fprm"].exact.astype(float) - evaluations[name].exact)
+            run.measure(f"fprm_minus_{name}", gap)
+    _adaptivity(config, test, evaluations["fprm"].iterations, run)
+    run.measure("converged", evaluations["fprm"].converged.mean())
+    _efficiency(config, pd.DataFrame(curves, columns=["rule", "setting", "iterations", "accuracy"]), run)
+    if "act" in accuracy:
+        run.measure("iterations_act", evaluations["act"].iterations.mean())
+
+
+def _generator(run: Run) -> torch.Generator:
+    return torch.Generator(run.device).manual_seed(run.seed)
+
+
+def _adaptivity(config: SudokuConfig, test: PuzzleSet, iterations: np.ndarray, run: Run) -> None:
+    """Rank correlation of blank cells and iterations, trained and untrained."""
+    torch.manual_seed(run.seed)
+    untrained = FPRM(config.model).to(run.device)
+    before = evaluate(untrained, test.inputs, test.labels, config.recipe.solver, generator=_generator(run))
+    rho = stats.spearman(test.difficulty, iterations, resamples=500)
+    start = (
+        0.0
+        if (before.iterations == before.iterations[0]).all()
+        else stats.spearman(test.difficulty, before.iterations, resamples=2).value
+    )
+    run.measure("rho", rho)
+    run.measure("rho_low", rho.low)
+    run.measure("rho_untrained", start)
+    run.measure("rho_gain", rho.value - start)
+    easy, hard = np.quantile(test.difficulty, (0.25, 0.75))
+    ratio = iterations[test.difficulty >= hard].mean() / iterations[test.difficulty <= easy].mean()
+    run.measure("iterations_hard_over_easy", ratio)
+
+
+def _halting(model: LoopedModel, recipe: Recipe, test: PuzzleSet, run: Run) -> list[tuple]:
+    """Accuracy and mean iterations of one trained model under three rules: fixed budget, fixed point, halting head."""
+    cap = recipe.bptt * recipe.max_segments
+    points = []
+    by_budget = accuracy_by_iteration(model, test.inputs, test.labels, cap, generator=_generator(run))
+    points += [("fixed budget", n, float(n), accuracy) for n, accuracy in enumerate(by_budget, start=1)]
+    for tau in (0.02, 0.05, 0.1, 0.2, 0.4):
+        solver = FixedPointSolver(replace(recipe.solver, tau=tau, max_iter=cap))
+        result = evaluate(model, test.inputs, test.labels, solver, generator=_generator(run))
+        points.append(("fixed point", tau, result.iterations.mean(), result.exact.mean()))
+    if recipe.q_loss_coeff > 0:
+        for threshold in (0.1, 0.3, 0.5, 0.7, 0.9):
+            solver = ActHalting(model.halt_logit, max_iter=cap, threshold=threshold)
+            result = evaluate(model, test.inputs, test.labels, solver, generator=_generator(run))
+            points.append(("halting head", threshold, result.iterations.mean(), result.exact.mean()))
+    return points
+
+
+def _efficiency(config: SudokuConfig, points: pd.DataFrame, run: Run) -> None:
+    """Cost of fixed-point halting against the cap, the best fixed budget, and the halting head of the same model."""
+    cap = config.recipe.bptt * config.recipe.max_segments
+    ours = points.query("rule == 'fixed point' and setting == @config.recipe.solver.tau").iloc[0]
+    budget = points.query("rule == 'fixed budget'").set_index("iterations")["accuracy"]
+    enough = budget[budget >= ours["accuracy"] - 0.01]
+    cheapest = float(enough.index[0]) if len(enough) else float(cap)
+    run.measure("iterations_fprm", ours["iterations"])
+    run.measure("iterations_over_cap", ours["iterations"] / cap)
+    run.measure("iterations_over_best_fixed", ours["iterations"] / cheapest)
+    run.measure("accuracy_lost_by_halting", budget[cap] - ours["accuracy"])
+    head = points.query("rule == 'halting head'")
+    better = (head["accuracy"] >= ours["accuracy"]) & (head["iterations"] <= ours["iterations"])
+    strictly = (head["accuracy"] > ours["accuracy"]) | (head["iterations"] < ours["iterations"])
+    run.measure("not_dominated_by_act", not (better & strictly).any())
+
+
+@paper.figures(sudoku)
+def sudoku_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
+    """Accuracy and iterations against difficulty; accuracy against cost for three halting rules."""
+    labels = {name: arm.label for name, arm in ARMS.items()}
+    fig, (accuracy, iterations) = plotting.subplots(1, 2, figsize=(9.5, 3.8))
+    plotting.mean_curve(accuracy, tables["by_blanks"], x="blanks", y="accuracy", by="arm", labels=labels)
+    accuracy.set(xlabel="blank cells", ylabel="puzzles solved exactly", ylim=(-0.02, 1.02))
+    accuracy.legend(fontsize="small")
+    ours = tables["by_blanks"].query("arm == 'fprm'")
+    plotting.mean_curve(iterations, ours, x="blanks", y="iterations")
+    iterations.set(xlabel="blank cells", ylabel="iterations until the fixed point", ylim=(0, None))
+
+    pareto, ax = plotting.subplots()
+    means = tables["halting"].groupby(["rule", "setting"], sort=False)[["iterations", "accuracy"]].mean().reset_index()
+    for index, (rule, group) in enumerate(means.groupby("rule", sort=False)):
+        style = "-" if rule == "fixed budget" else "o-"
+        ax.plot(group["iterations"], group["accuracy"], style, label=rule, color=plotting.COLOURS[index])
+    ax.set(xlabel="mean iterations", ylabel="puzzles solved exactly", xscale="log")
+    ax.legend(title="one trained model, stopped by")
+    return {"sudoku": fig, "halting": pareto}
