@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from claimlab import Check, Claim, Interval, Measure, Verdict, judge
 
-R, N, I, T = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED
+# reproduced, not reproduced, straddling (inconclusive), not tested
+R, N, S, T = Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED
 
 
 def measure(value: float, low: float, high: float) -> Measure:
@@ -19,19 +20,19 @@ def measure(value: float, low: float, high: float) -> Measure:
     [
         ({"above": 1.0}, 1.0, 2.0, R),  # bounds are inclusive
         ({"above": 1.0}, 0.5, 0.99, N),
-        ({"above": 1.0}, 0.5, 1.0, I),
-        ({"above": 1.0}, 0.9, 1.1, I),
+        ({"above": 1.0}, 0.5, 1.0, S),
+        ({"above": 1.0}, 0.9, 1.1, S),
         ({"below": 1.0}, 0.5, 1.0, R),
         ({"below": 1.0}, 1.01, 2.0, N),
-        ({"below": 1.0}, 0.9, 1.1, I),
+        ({"below": 1.0}, 0.9, 1.1, S),
         ({"between": [0.0, 1.0]}, 0.0, 1.0, R),
         ({"between": [0.0, 1.0]}, 1.1, 1.2, N),
         ({"between": [0.0, 1.0]}, -0.2, -0.1, N),
-        ({"between": [0.0, 1.0]}, -0.1, 1.1, I),
+        ({"between": [0.0, 1.0]}, -0.1, 1.1, S),
         ({"near": 2.0, "tolerance": 0.5}, 1.5, 2.5, R),
         ({"near": 2.0, "tolerance": 0.5}, 2.6, 2.7, N),
-        ({"near": 2.0, "tolerance": 0.5}, 2.4, 2.6, I),
-        ({"above": 1.0}, math.nan, math.nan, I),
+        ({"near": 2.0, "tolerance": 0.5}, 2.4, 2.6, S),
+        ({"above": 1.0}, math.nan, math.nan, S),
         ({"above": 1.0}, math.inf, math.inf, R),
     ],
 )
@@ -46,7 +47,7 @@ def test_criteria_at_their_edges(criterion, low, high, verdict):
         (True, (1, 1, 0), N),
         (0.8, (1, 1, 1, 1, 0), R),
         (0.8, (1, 1, 1, 0, 0), N),
-        (True, (1, math.nan), I),
+        (True, (1, math.nan), S),
     ],
 )
 def test_holds_counts_seeds(holds, values, verdict):
@@ -90,8 +91,8 @@ def test_a_claim_takes_its_worst_check_and_keeps_each():
     measures = {"e.good": measure(1, 0.5, 1.5), "e.bad": measure(1, 0.5, 1.5), "e.wide": measure(1, 0.5, 1.5)}
     result = judge(claim(checks=checks), measures)
     assert result.verdict is N
-    assert [c.verdict for c in result.checks] == [R, N, I]
-    assert judge(claim(checks=[checks[0], checks[2]]), measures).verdict is I
+    assert [c.verdict for c in result.checks] == [R, N, S]
+    assert judge(claim(checks=[checks[0], checks[2]]), measures).verdict is S
 
 
 def test_a_missing_measure_leaves_the_claim_untested_with_the_reason():
@@ -140,5 +141,5 @@ def test_one_seed_has_no_interval_unless_the_experiment_gives_one_or_is_exact():
 def test_a_value_that_is_not_finite_is_inconclusive():
     values = [Interval(v, math.nan, math.nan) for v in (1.0, math.inf, 2.0)]
     result = judge(claim(checks=[{"measure": "m", "above": 0.0}]), {"e.m": Measure.over_seeds("m", values)})
-    assert result.verdict is I
+    assert result.verdict is S
     assert "not a finite number" in result.reason

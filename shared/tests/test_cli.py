@@ -1,5 +1,7 @@
 import pytest
 
+from claimlab import ClaimlabError
+
 
 def test_list_shows_the_paper(toy):
     result = toy("list")
@@ -21,7 +23,7 @@ def test_dry_run_prints_settings_and_runs_nothing(toy):
         (["run", "toy", "--experiment", "nope"], "toy has no experiment nope; it has draws, line"),
         (
             ["run", "toy", "--set", "nope=3"],
-            "no selected experiment has this field; fields: centre, data_file, n, points",
+            "has this field; fields: centre, data_file, n, points, sizes",
         ),
         (["run", "toy", "--set", "line.n=3"], "no selected experiment has this field"),
         (["run", "toy", "--set", "n=many"], "--set n=many: expected <class 'int'> for draws.n"),
@@ -40,7 +42,8 @@ def test_errors_are_one_clear_line(toy, arguments, message):
 
 
 def test_debug_shows_the_traceback(toy):
-    assert "Traceback" in toy("run", "nope", "--debug").stderr
+    with pytest.raises(ClaimlabError, match="no paper 'nope'"):
+        toy("run", "nope", "--debug")
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,18 @@ from claimlab import Interval, Measure, regression
 def recorded(toy):
     """The toy with a smoke record, made from committed code."""
     folder = toy.folder
-    (folder / "toy" / "claims.toml").exists()
     (folder / "pyproject.toml").write_text("")  # a checkout: README and figures stand beside src/
     (folder / "src").mkdir()
     (folder / "toy").rename(folder / "src" / "toy")
     (folder / "toy-0.1.0.dist-info").rename(folder / "src" / "toy-0.1.0.dist-info")
     (folder / "README.md").write_text(
-        "# Toy\n\nbefore\n<!-- claims:start -->\nold\n<!-- claims:end -->\nafter ![line](figures/running.png)\n"
+        "# Toy\n\nbefore\n<!-- claims:start -->\nstale text\n<!-- claims:end -->\nafter ![line](figures/running.png)\n"
     )
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "toy"]):
         subprocess.run(
             ["git", "-c", "user.name=t", "-c", "user.email=t@example.invalid", *command], cwd=folder, check=True
         )
-    environment = toy.environment
-    toy.environment = lambda **extra: environment(**{"PYTHONPATH": str(folder / "src"), **extra})
+    toy.code = folder / "src"
     toy("run", "toy", "--scale", "smoke")
     result = toy("record", "toy", "--scale", "smoke")
     assert result.returncode == 0, result.stderr
@@ -39,7 +37,7 @@ def test_record_then_check_agrees_and_the_readme_is_written(recorded):
     assert section["commits"] and section["versions"]["toy"] == "0.1.0"
     readme = (recorded.folder / "README.md").read_text()
     assert readme.startswith("# Toy\n\nbefore\n<!-- claims:start -->\n")
-    assert "| C3 | The mean is negative (it is not). *(reconstructed)* |" in readme and "old" not in readme
+    assert "| C3 | The mean is negative (it is not). *(reconstructed)* |" in readme and "stale text" not in readme
     assert r"mean \| of [draws]" in readme
     check = recorded("check", "toy", "--scale", "smoke")
     assert check.returncode == 0 and "agrees with the record" in check.stdout

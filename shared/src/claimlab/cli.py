@@ -235,3 +235,7 @@ def main() -> None:
             raise
         errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
