@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from .baselines import HRM, TRM, FixedDepthTransformer
 from .config import FPRMConfig, SolverConfig
@@ -27,6 +28,7 @@ class Arm:
         build: makes the model from the shape and the recipe.
         recipe: changes the recipe to this arm's.
         solver: halting in evaluation, given the trained model and the arm's own recipe.
+        weights_of: the arm that is trained in the same way, if this one differs in evaluation only.
     """
 
     name: str
@@ -34,6 +36,11 @@ class Arm:
     build: Callable[[FPRMConfig, Recipe], LoopedModel]
     recipe: Callable[[Recipe], Recipe]
     solver: Callable[[LoopedModel, Recipe], FixedPointSolver]
+    weights_of: str | None = None
+
+    def checkpoint(self, folder: Path, seed: int) -> Path:
+        """Where this arm's training with one seed is kept."""
+        return folder / f"{self.weights_of or self.name}-seed{seed}.pt"
 
 
 def _fixed_point(model: LoopedModel, recipe: Recipe) -> FixedPointSolver:
@@ -84,7 +91,7 @@ _ALL = (
     Arm("act", "looped, ACT halting", _loop, _act, _by_head),
     Arm("trm", "TRM", lambda config, recipe: _trm(replace(config, conv="none"), recipe), _segments, _all_segments),
     Arm("trm_conv", "TRM + conv", _trm, _segments, _all_segments),
-    Arm("trm_conv_act", "TRM + conv + ACT at inference", _trm, _segments, _by_head),
+    Arm("trm_conv_act", "TRM + conv + ACT at inference", _trm, _segments, _by_head, weights_of="trm_conv"),
     Arm("hrm", "HRM", lambda config, recipe: HRM(replace(config, conv="none")), _segments, _all_segments),
     Arm(
         "shallow",

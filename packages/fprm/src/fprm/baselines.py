@@ -27,6 +27,7 @@ class _TwoLevelModel(LoopedModel):
             raise ValueError(f"high_cycles and low_cycles must be at least 1, got {high_cycles} and {low_cycles}")
         super().__init__(config)
         self.high_cycles, self.low_cycles = high_cycles, low_cycles
+        self.start: Tensor
         self.register_buffer("start", truncated_normal_(torch.empty(2, config.hidden_size), 1.0))
 
     def initial_state(self, injection: Float[Tensor, "batch positions width"], generator=None) -> States:

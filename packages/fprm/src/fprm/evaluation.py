@@ -85,20 +85,23 @@ def accuracy_by_iteration(
     labels: Int[np.ndarray, "puzzles tokens"],
     iterations: int,
     *,
+    batch_size: int = 1024,
     generator: torch.Generator | None = None,
 ) -> Float[np.ndarray, " iterations"]:
     """Share of puzzles that are exactly right when all are stopped after 1, 2, … `iterations` plain iterations."""
     device = next(model.parameters()).device
     model.eval()
-    x, y = torch.from_numpy(inputs).to(device), torch.from_numpy(labels).to(device)
-    accuracy = np.zeros(iterations)
-
-    def read(iteration: int, active: Tensor, z: Tensor, state: SolverState) -> None:
-        right = (model.readout(z).argmax(-1) == y[active]) | (y[active] == IGNORE)
-        accuracy[iteration - 1] = right.all(1).float().mean().item()
-
-    injection = model.inject(x)
-    z0 = model.initial_state(injection, generator)
     solver = FixedPointSolver(SolverConfig.fixed(iterations))
-    solver.solve(model.body, z0, context=(injection,), callback=read)
-    return accuracy
+    right = np.zeros(iterations)
+    for start in range(0, len(inputs), batch_size):
+        x = torch.from_numpy(inputs[start : start + batch_size]).to(device)
+        y = torch.from_numpy(labels[start : start + batch_size]).to(device)
+
+        def read(iteration: int, active: Tensor, z: Tensor, state: SolverState, y: Tensor = y) -> None:
+            exact = ((model.readout(z).argmax(-1) == y) | (y == IGNORE)).all(1)
+            right[iteration - 1] += exact.sum().item()
+
+        injection = model.inject(x)
+        z0 = model.initial_state(injection, generator)
+        solver.solve(model.body, z0, context=(injection,), callback=read)
+    return right / len(inputs)

@@ -16,7 +16,7 @@ _TRUNCATED_STD = 0.87962566103423978
 
 
 def truncated_normal_(tensor: Tensor, std: float, generator: torch.Generator | None = None) -> Tensor:
-    """Fill with a normal cut at two standard deviations, re-scaled so that what remains has standard deviation `std`."""
+    """Fill with a normal that is cut at two standard deviations and re-scaled to have standard deviation `std`."""
     scale = std / _TRUNCATED_STD
     with torch.no_grad():
         return nn.init.trunc_normal_(tensor, std=scale, a=-2 * scale, b=2 * scale, generator=generator)

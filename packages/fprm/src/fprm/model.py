@@ -228,6 +228,7 @@ class FPRM(LoopedModel):
         super().__init__(config)
         self.block = LoopBlock(config)
         if config.initial_state == "frozen":
+            self.frozen_state: Tensor
             self.register_buffer("frozen_state", truncated_normal_(torch.empty(config.hidden_size), config.init_std))
 
     def initial_state(

@@ -17,14 +17,14 @@ from accelerate import Accelerator
 
 from .arms import ARMS, get_arm
 from .config import FPRMConfig
-from .recipes import MAZE, STATE_TRACKING, STATE_TRACKING_S5, SUDOKU, Recipe, train
+from .recipes import MAZE, STATE_TRACKING_A5, STATE_TRACKING_S5, SUDOKU, Recipe, train
 from .tasks import maze, state_tracking, sudoku
 from .training import BatchSource
 
 TASKS: dict[str, tuple[FPRMConfig, Recipe]] = {
     "sudoku": (FPRMConfig.sudoku(), SUDOKU),
     "maze": (FPRMConfig.maze(), MAZE),
-    "A5": (FPRMConfig.state_tracking(), STATE_TRACKING),
+    "A5": (FPRMConfig.state_tracking(), STATE_TRACKING_A5),
     "S5": (FPRMConfig.state_tracking(vocab_size=120), STATE_TRACKING_S5),
 }
 TRAIN_LENGTH = 32
@@ -64,7 +64,7 @@ def pretrain(
         task: "sudoku", "maze", "A5" or "S5".
         arm: a name of `fprm.arms.ARMS`.
         train_file: CSV of the puzzles.
-        out: folder of the checkpoint `<arm>-seed<seed>.pt`.
+        out: folder of the checkpoint, `<arm>-seed<seed>.pt`.
         seed: of the weights; every process draws its own examples.
         steps, batch_size: other values than the recipe's.
         model_changes: other fields of the model's configuration.
@@ -88,7 +88,7 @@ def pretrain(
         if step % log_every == 0:
             accelerator.print(step, " ".join(f"{name}={value:.4g}" for name, value in measures.items()), flush=True)
 
-    path = out / f"{arm}-seed{seed}.pt"
+    path = chosen.checkpoint(out, seed)
     train(
         model,
         source,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -90,7 +90,7 @@ MAZE = Recipe(
     ema_decay=0.999,
 )
 # 50 epochs of 2,000,000 sequences in batches of 1024.
-STATE_TRACKING = Recipe(
+STATE_TRACKING_A5 = Recipe(
     steps=97_657,
     batch_size=1024,
     learning_rate=1e-4,
@@ -99,15 +99,7 @@ STATE_TRACKING = Recipe(
     max_segments=128,
     solver=SolverConfig(max_iter=160),
 )
-STATE_TRACKING_S5 = Recipe(
-    steps=97_657,
-    batch_size=1024,
-    learning_rate=1e-4,
-    weight_decay=0.01,
-    bptt=4,
-    max_segments=128,
-    solver=SolverConfig(gamma_train=0.95, patience=10, max_iter=160),
-)
+STATE_TRACKING_S5 = replace(STATE_TRACKING_A5, solver=SolverConfig(gamma_train=0.95, patience=10, max_iter=160))
 
 
 def train(
@@ -176,7 +168,7 @@ def train(
             log(step, measures)
         if checkpoint is not None and main and (step % checkpoint_every == 0 or step == recipe.steps):
             _save(checkpoint, parts, step)
-    trained = model if ema is None else ema.module
+    trained = model if ema is None else cast(LoopedModel, ema.module)
     return trained.eval()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from jaxtyping import Float
@@ -24,8 +24,10 @@ class Coefficients(NamedTuple):
 @overload
 def coupled_betas(alpha1: float, alpha2: float, num_layers: int, eps: float = ...) -> tuple[float, float]: ...
 @overload
-def coupled_betas(alpha1: Tensor, alpha2: Tensor, num_layers: int, eps: float = ...) -> tuple[Tensor, Tensor]: ...
-def coupled_betas(alpha1, alpha2, num_layers, eps=1e-5):
+def coupled_betas(
+    alpha1: Tensor | float, alpha2: Tensor | float, num_layers: int, eps: float = ...
+) -> tuple[Tensor | float, Tensor | float]: ...
+def coupled_betas(alpha1: Any, alpha2: Any, num_layers: int, eps: float = 1e-5) -> Any:
     """The inner and outer coefficients that go with `alpha1` and `alpha2` (section 3.3).
 
         beta_2 = 1 - alpha_2 alpha_1^(2L)

@@ -256,7 +256,7 @@ class ActHalting(FixedPointSolver):
         return z, replace(state, halted=fired, converged=fired)
 
 
-def critical_damping(eigenvalues: Sequence[complex] | np.ndarray) -> float:
+def critical_damping(eigenvalues: Sequence[complex | float] | np.ndarray) -> float:
     """Largest step size below which the damped iteration converges near a fixed point (theorem 3).
 
     For a normal Jacobian with eigenvalues `l_i`, `eta f(z) + (1 - eta) z` contracts exactly for
@@ -265,7 +265,7 @@ def critical_damping(eigenvalues: Sequence[complex] | np.ndarray) -> float:
     Raises:
         ValueError: if there is no eigenvalue, or one with real part 1 or more: then no step size converges.
     """
-    values = np.asarray(eigenvalues, dtype=complex).ravel()
+    values = np.asarray(eigenvalues, dtype=np.complex128).ravel()
     if values.size == 0:
         raise ValueError("critical_damping needs at least one eigenvalue")
     if (values.real >= 1.0).any():

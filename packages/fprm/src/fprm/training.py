@@ -272,7 +272,8 @@ class DeepSupervisionTrainer:
     @torch.no_grad()
     def _fresh(self, batch: Batch) -> Carry:
         device = next(self.model.parameters()).device
-        batch = Batch(*(None if part is None else part.to(device) for part in batch))
+        ids = None if batch.puzzle_ids is None else batch.puzzle_ids.to(device)
+        batch = Batch(batch.inputs.to(device), batch.labels.to(device), ids)
         injection = self.model.inject(batch.inputs, batch.puzzle_ids)
         size = injection.shape[0]
         count = torch.zeros(size, dtype=torch.int64, device=device)

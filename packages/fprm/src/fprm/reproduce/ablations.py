@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,15 @@ from matplotlib.figure import Figure
 from claimlab import Run, plotting
 
 from ..arms import get_arm
-from ..config import SolverConfig
+from ..config import FPRMConfig, SolverConfig
 from ..evaluation import accuracy_by_iteration, evaluate
 from ..model import LoopedModel
-from ..recipes import Recipe
+from ..recipes import SUDOKU, Recipe
 from ..tasks import PuzzleSet
 from ..tasks import sudoku as task
 from .comparison import train_arm
 from .declaration import paper
-from .sudoku import SudokuConfig, load, sudoku
+from .sudoku import SMALL_RECIPE, SMOKE_RECIPE, SudokuData, load
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "scaled": {},
@@ -46,35 +45,30 @@ LABELS = {
 }
 GAMMAS = (0.5, 0.8, 0.9, 0.95, 0.99)
 PATIENCES = (3, 5, 10)
+SHORT_RECIPE = replace(SMALL_RECIPE, steps=SMALL_RECIPE.steps // 2)
 
 
 @dataclass(frozen=True)
-class AblationConfig:
+class AblationConfig(SudokuData):
     """The Sudoku experiment with one thing changed, trained for half as long."""
 
-    sudoku: SudokuConfig
-    steps: int = 150
+    recipe: Recipe = SHORT_RECIPE
     depth: int = 48  # iterations of the accuracy-by-depth curve
-    checkpoints: Path | None = None
-
-
-def _config(scale: str) -> AblationConfig:
-    base = paper.experiments[sudoku.__name__].configs[scale]
-    return AblationConfig(base, steps=max(base.recipe.steps // 2, 2))
 
 
 @paper.experiment(
-    smoke=replace(_config("smoke"), depth=16),
-    laptop=_config("laptop"),
-    paper=replace(_config("paper"), depth=256),
+    smoke=AblationConfig(recipe=replace(SMOKE_RECIPE, steps=2), train_puzzles=200, test_puzzles=66, depth=16),
+    laptop=AblationConfig(),
+    paper=AblationConfig(
+        model=FPRMConfig.sudoku(), recipe=replace(SUDOKU, steps=SUDOKU.steps // 2), test_puzzles=20_000, depth=256
+    ),
     minutes={"laptop": 2, "paper": 80_000},
-    needs={"paper": "as the experiment sudoku (its files in the field `sudoku`)"},
+    needs={"paper": "Sudoku-Extreme CSVs (train_file=…, test_file=…) and a GPU for days"},
 )
 def ablations(config: AblationConfig, run: Run) -> None:
     """Train variants of FPRM on Sudoku; accuracy, depth that is of use, and the solver's two dials."""
-    train, test = load(config.sudoku, run)
+    train, test = load(config, run)
     order = int(run.rng.integers(2**32))
-    recipe = replace(config.sudoku.recipe, steps=config.steps)
     curves, accuracy, budgets = [], {}, {}
     sweeps: list[tuple] = []
     for name, changes in VARIANTS.items():
@@ -83,8 +77,8 @@ def ablations(config: AblationConfig, run: Run) -> None:
             return train.sampler(np.random.default_rng(order), task.augment)
 
         folder = None if config.checkpoints is None else config.checkpoints / name
-        shape = replace(config.sudoku.model, **changes)
-        model, own = train_arm(get_arm("fprm"), shape, recipe, source, run, folder, LABELS[name])
+        shape = replace(config.model, **changes)
+        model, own = train_arm(get_arm("fprm"), shape, config.recipe, source, run, folder, LABELS[name])
         result = evaluate(model, test.inputs, test.labels, own.solver, generator=_generator(run))
         accuracy[name] = float(result.exact.mean())
         run.measure(f"accuracy_{name}", accuracy[name])

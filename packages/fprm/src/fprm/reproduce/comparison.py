@@ -1,24 +1,20 @@
-"""What the trained experiments share: train an arm as its recipe says, or continue from its checkpoint."""
+"""What the trained experiments share: training an arm as its recipe says, and a rank correlation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
-
-from claimlab import Run
+from claimlab import Run, stats
+from claimlab.stats import Interval
 
 from ..arms import Arm
 from ..config import FPRMConfig
 from ..model import LoopedModel
 from ..recipes import Recipe, train
 from ..training import BatchSource
-
-
-def checkpoint_path(folder: Path, arm: str, seed: int) -> Path:
-    """Where `python -m fprm.pretrain` leaves the weights of one arm and seed."""
-    return folder / f"{arm}-seed{seed}.pt"
 
 
 def train_arm(
@@ -43,7 +39,14 @@ def train_arm(
         make_source(),
         own,
         generator=torch.Generator(run.device).manual_seed(run.seed),
-        checkpoint=None if checkpoints is None else checkpoint_path(checkpoints, arm.name, run.seed),
+        checkpoint=None if checkpoints is None else arm.checkpoint(checkpoints, run.seed),
         progress=lambda steps: run.progress(steps, label or arm.label),
     )
     return trained, own
+
+
+def rank_correlation(difficulty: np.ndarray, iterations: np.ndarray) -> Interval:
+    """Spearman's correlation with its bootstrap interval; 0 if every puzzle took the same number of iterations."""
+    if (iterations == iterations[0]).all():
+        return Interval(0.0, 0.0, 0.0)
+    return stats.spearman(difficulty, iterations, resamples=500)

@@ -21,7 +21,7 @@ from ..model import LoopedModel
 from ..recipes import MAZE, Recipe
 from ..tasks import PuzzleSet
 from ..tasks import maze as task
-from .comparison import train_arm
+from .comparison import rank_correlation, train_arm
 from .declaration import paper
 
 SMALL_MODEL = FPRMConfig(
@@ -35,7 +35,7 @@ SMALL_MODEL = FPRMConfig(
     norm_placement="output",
 )
 SMALL_RECIPE = Recipe(
-    steps=150,
+    steps=120,
     batch_size=32,
     learning_rate=4e-3,
     bptt=4,
@@ -70,7 +70,7 @@ def load(config: MazeConfig, run: Run) -> tuple[PuzzleSet, PuzzleSet]:
     """
     if config.train_file is not None and config.test_file is not None:
         return task.read_csv(config.train_file), task.read_csv(config.test_file, config.test_mazes)
-    if config.model.seq_len != config.side**2:
+    if config.side % 2 == 0 or config.model.seq_len != config.side**2:
         raise ValueError("30x30 mazes need train_file and test_file (CSV: source,question,answer,rating)")
     mazes = task.random_mazes(config.train_mazes + config.test_mazes, config.side, config.openings, run.rng)
     train, test = mazes.take(np.arange(config.train_mazes)), mazes.take(np.arange(config.train_mazes, len(mazes)))
@@ -124,7 +124,7 @@ def maze(config: MazeConfig, run: Run) -> None:
         if name != "fprm":
             gap = stats.bootstrap(results["fprm"].exact.astype(float) - result.exact)
             run.measure(f"fprm_minus_{name}", gap)
-    run.measure("rho", stats.spearman(test.difficulty, results["fprm"].iterations, resamples=500))
+    run.measure("rho", rank_correlation(test.difficulty, results["fprm"].iterations))
 
 
 def _draw_answers(model: LoopedModel, test: PuzzleSet, config: MazeConfig) -> Figure:

@@ -20,7 +20,7 @@ from ..recipes import SUDOKU, Recipe
 from ..solver import ActHalting, FixedPointSolver
 from ..tasks import PuzzleSet
 from ..tasks import sudoku as task
-from .comparison import train_arm
+from .comparison import rank_correlation, train_arm
 from .declaration import paper
 
 SMALL_MODEL = FPRMConfig(
@@ -34,7 +34,7 @@ SMALL_MODEL = FPRMConfig(
     conv="conv2d",
 )
 SMALL_RECIPE = Recipe(
-    steps=300,
+    steps=250,
     batch_size=32,
     learning_rate=4e-3,
     bptt=4,
@@ -48,13 +48,12 @@ SMOKE_RECIPE = replace(SMALL_RECIPE, steps=3, batch_size=8, max_segments=4, solv
 
 
 @dataclass(frozen=True)
-class SudokuConfig:
-    """Sudoku: generated 4x4 puzzles, or 9x9 puzzles from a CSV."""
+class SudokuData:
+    """Puzzles, model and training: generated 4x4 puzzles, or 9x9 puzzles from a CSV."""
 
     model: FPRMConfig = SMALL_MODEL
     recipe: Recipe = SMALL_RECIPE
-    arms: tuple[str, ...] = ("fprm", "act", "trm", "trm_conv", "shallow", "deep")
-    blanks: tuple[int, int] = (2, 12)  # blank cells of the 4x4 puzzles
+    blanks: tuple[int, int] = (2, 12)  # fewest and most blank cells of the 4x4 puzzles
     train_puzzles: int = 6000
     test_puzzles: int = 990
     train_file: Path | None = None  # CSV in the layout of Sudoku-Extreme; needed for 9x9
@@ -62,7 +61,14 @@ class SudokuConfig:
     checkpoints: Path | None = None  # folder of `python -m fprm.pretrain`
 
 
-def load(config: SudokuConfig, run: Run) -> tuple[PuzzleSet, PuzzleSet]:
+@dataclass(frozen=True)
+class SudokuConfig(SudokuData):
+    """The models to compare."""
+
+    arms: tuple[str, ...] = ("fprm", "act", "trm", "trm_conv", "shallow", "deep")
+
+
+def load(config: SudokuData, run: Run) -> tuple[PuzzleSet, PuzzleSet]:
     """Training and test puzzles that share no complete grid.
 
     Raises:
@@ -135,12 +141,8 @@ def _adaptivity(config: SudokuConfig, test: PuzzleSet, iterations: np.ndarray, r
     torch.manual_seed(run.seed)
     untrained = FPRM(config.model).to(run.device)
     before = evaluate(untrained, test.inputs, test.labels, config.recipe.solver, generator=_generator(run))
-    rho = stats.spearman(test.difficulty, iterations, resamples=500)
-    start = (
-        0.0
-        if (before.iterations == before.iterations[0]).all()
-        else stats.spearman(test.difficulty, before.iterations, resamples=2).value
-    )
+    rho = rank_correlation(test.difficulty, iterations)
+    start = rank_correlation(test.difficulty, before.iterations).value
     run.measure("rho", rho)
     run.measure("rho_low", rho.low)
     run.measure("rho_untrained", start)
@@ -173,8 +175,8 @@ def _efficiency(config: SudokuConfig, points: pd.DataFrame, run: Run) -> None:
     cap = config.recipe.bptt * config.recipe.max_segments
     ours = points.query("rule == 'fixed point' and setting == @config.recipe.solver.tau").iloc[0]
     budget = points.query("rule == 'fixed budget'").set_index("iterations")["accuracy"]
-    enough = budget[budget >= ours["accuracy"] - 0.01]
-    cheapest = float(enough.index[0]) if len(enough) else float(cap)
+    enough = np.flatnonzero(budget.to_numpy() >= ours["accuracy"] - 0.01)
+    cheapest = enough[0] + 1 if enough.size else cap
     run.measure("iterations_fprm", ours["iterations"])
     run.measure("iterations_over_cap", ours["iterations"] / cap)
     run.measure("iterations_over_best_fixed", ours["iterations"] / cheapest)
@@ -198,8 +200,8 @@ def sudoku_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     iterations.set(xlabel="blank cells", ylabel="iterations until the fixed point", ylim=(0, None))
 
     pareto, ax = plotting.subplots()
-    means = tables["halting"].groupby(["rule", "setting"], sort=False)[["iterations", "accuracy"]].mean().reset_index()
-    for index, (rule, group) in enumerate(means.groupby("rule", sort=False)):
+    points = tables["halting"].pivot_table(["iterations", "accuracy"], ["rule", "setting"], sort=False).reset_index()
+    for index, (rule, group) in enumerate(points.groupby("rule", sort=False)):
         style = "-" if rule == "fixed budget" else "o-"
         ax.plot(group["iterations"], group["accuracy"], style, label=rule, color=plotting.COLOURS[index])
     ax.set(xlabel="mean iterations", ylabel="puzzles solved exactly", xscale="log")

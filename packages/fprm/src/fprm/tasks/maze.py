@@ -48,10 +48,10 @@ def shortest_path(maze: Int[np.ndarray, "rows columns"]) -> list[tuple[int, int]
     Raises:
         ValueError: without exactly one start and one goal, without a way, or with several shortest ways.
     """
-    starts, goals = np.argwhere(maze == START), np.argwhere(maze == GOAL)
+    starts, goals = np.argwhere(maze == START).tolist(), np.argwhere(maze == GOAL).tolist()
     if len(starts) != 1 or len(goals) != 1:
         raise ValueError(f"a maze needs one start and one goal, got {len(starts)} and {len(goals)}")
-    start, goal = tuple(map(int, starts[0])), tuple(map(int, goals[0]))
+    start, goal = (starts[0][0], starts[0][1]), (goals[0][0], goals[0][1])
     from_start, from_goal = distances(maze, start), distances(maze, goal)
     length = from_start[goal]
     if length < 0:

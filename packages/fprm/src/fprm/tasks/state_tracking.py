@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import cast
 
 import numpy as np
 import torch
@@ -28,10 +29,13 @@ def group_table(name: str) -> Int[np.ndarray, "elements elements"]:
         return np.add.outer(np.arange(degree), np.arange(degree)) % degree
     if degree > 5:
         raise ValueError(f"the table of {name} is too large; degrees go up to 5")
-    from sympy.combinatorics import AlternatingGroup, SymmetricGroup
+    # Only here: importing sympy takes a second, and the cyclic groups need none of it.
+    from sympy.combinatorics import AlternatingGroup, Permutation, SymmetricGroup
 
     group = SymmetricGroup(degree) if family == "S" else AlternatingGroup(degree)
-    permutations = np.array(sorted(element.array_form for element in group.generate()), dtype=np.int64)
+    permutations = np.array(
+        sorted(cast(Permutation, element).array_form for element in group.generate()), dtype=np.int64
+    )
     # sympy's product p * q first applies p, then q: (p q)(k) = q(p(k)). Sorting puts the identity first.
     products = permutations[:, permutations].swapaxes(0, 1)
     weights = degree ** np.arange(degree)
