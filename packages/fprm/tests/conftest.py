@@ -1,10 +1,8 @@
-"""Every test runs with the shapes in the annotations checked."""
+"""Fixtures of the tests; the annotations are checked by the hook in the root's conftest.py."""
 
 import pytest
 import torch
-from jaxtyping import config, install_import_hook
-
-install_import_hook("fprm", "beartype.beartype")
+from jaxtyping import config
 
 
 @pytest.fixture(autouse=True)

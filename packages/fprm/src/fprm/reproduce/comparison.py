@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
 from claimlab import Run, stats
 from claimlab.stats import Interval
 
