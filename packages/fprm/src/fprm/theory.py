@@ -132,7 +132,7 @@ def measured_critical_damping(
             if norm == 0.0:
                 return True
             matrix, log_norm = matrix / norm, 2 * log_norm + np.log(norm)
-        return log_norm < 0
+        return bool(log_norm < 0)
 
     if not shrinks(tolerance):
         raise ValueError("the damped iteration does not converge at any step size")

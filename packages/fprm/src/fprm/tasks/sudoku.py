@@ -5,6 +5,7 @@ Grids are flat integer arrays, 0 for a blank and 1 to `side` for digits, with `s
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import lru_cache
 from pathlib import Path
@@ -60,7 +61,6 @@ def solutions(
             if (rows[r] | columns[c] | boxes[b]) & bit:
                 return []
             rows[r], columns[c], boxes[b] = rows[r] | bit, columns[c] | bit, boxes[b] | bit
-    everything = (1 << (side + 1)) - 2
     found: list[np.ndarray] = []
 
     def search(blanks: list[int]) -> None:
@@ -68,14 +68,11 @@ def solutions(
             found.append(np.array(cells))
             return
 
-        def free(cell: int) -> int:
-            r, c, b = units[cell]
-            return everything & ~(rows[r] | columns[c] | boxes[b])
-
-        cell = min(blanks, key=lambda blank: free(blank).bit_count())
-        rest = [blank for blank in blanks if blank != cell]
+        taken = [rows[r] | columns[c] | boxes[b] for r, c, b in map(units.__getitem__, blanks)]
+        place = max(range(len(blanks)), key=lambda i: taken[i].bit_count())
+        cell, rest = blanks[place], blanks[:place] + blanks[place + 1 :]
         r, c, b = units[cell]
-        candidates = [digit for digit in range(1, side + 1) if free(cell) >> digit & 1]
+        candidates = [digit for digit in range(1, side + 1) if not taken[place] >> digit & 1]
         for digit in candidates if rng is None else rng.permutation(candidates).tolist():
             bit = 1 << digit
             cells[cell] = digit
@@ -102,15 +99,20 @@ def solve(grid: Int[np.ndarray, " cells"]) -> Int[np.ndarray, " cells"]:
     return found[0]
 
 
+@lru_cache
 def complete_grids(box: int = 2) -> Int[np.ndarray, "grids cells"]:
-    """Every complete grid; 288 for 4x4.
+    """Every complete grid; 288 for 4x4. The array is shared, so it cannot be written to.
 
     Raises:
         ValueError: for a box size other than 2: there are 6.7e21 grids of 9x9.
     """
     if box != 2:
         raise ValueError(f"only the 4x4 grids (box=2) can be listed, got box={box}")
-    return np.stack(solutions(np.zeros(16, dtype=np.int64), limit=10_000))
+    rows = np.array(list(itertools.permutations(range(1, 5))))
+    grids = rows[np.array(list(itertools.product(range(24), repeat=4)))].reshape(-1, 16)
+    grids = grids[is_complete(grids)]
+    grids.flags.writeable = False
+    return grids
 
 
 def random_puzzle(blanks: int, rng: np.random.Generator, box: int = 3) -> tuple[np.ndarray, np.ndarray]:
