@@ -87,6 +87,15 @@ class Carry:
     halted: Bool[Tensor, " batch"]
 
 
+class Segment(NamedTuple):
+    """Outcome of one segment, still attached to the graph."""
+
+    loss: Tensor
+    logits: Float[Tensor, "batch tokens classes"]
+    z: Tensor
+    solver: SolverState
+
+
 class DeepSupervisionTrainer:
     """Trains any `LoopedModel` one supervision segment at a time.
 
@@ -188,14 +197,6 @@ class DeepSupervisionTrainer:
             "segments": carry.segments.float().mean().item(),
         }
 
-    class Segment(NamedTuple):
-        """Outcome of one segment, still attached to the graph."""
-
-        loss: Tensor
-        logits: Tensor
-        z: Tensor
-        solver: SolverState
-
     def run_segment(self, carry: Carry) -> Segment:
         """`bptt` iterations with gradient and the loss, as a share of the global batch's mean."""
         batch, z, state = carry.batch, carry.z, carry.solver
@@ -212,7 +213,7 @@ class DeepSupervisionTrainer:
         loss = losses.sum() / (self.batch_size * self.processes)
         if self.jacobian_penalty > 0:
             loss = loss + self.jacobian_penalty * self._jacobian_norm(z.detach(), injection) / self.processes
-        return self.Segment(loss, logits, z, state)
+        return Segment(loss, logits, z, state)
 
     def _jacobian_norm(self, z: Tensor, injection: Tensor) -> Tensor:
         """Hutchinson's estimate of the squared Frobenius norm of `df/dz`, mean over samples."""

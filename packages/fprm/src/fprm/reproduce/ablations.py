@@ -123,11 +123,21 @@ def _solver_sweeps(model: LoopedModel, recipe: Recipe, test: PuzzleSet, run: Run
 @paper.figures(ablations)
 def ablation_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     """Accuracy against depth for every variant; iterations and accuracy against gamma."""
-    fig, ax = plotting.subplots()
-    plotting.mean_curve(ax, tables["depth"], x="iterations", y="accuracy", by="variant", labels=LABELS, markers=False)
-    ax.set(xlabel="iterations (fixed budget)", ylabel="puzzles solved exactly", xscale="log")
-    ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    dial, ax = plotting.subplots()
-    plotting.mean_curve(ax, tables["dials"].query("dial == 'gamma'"), x="value", y="iterations")
-    ax.set(xlabel="gamma (factor of the step size)", ylabel="mean iterations until the fixed point")
+    fig, panels = plotting.subplots(1, 2, figsize=(9.5, 3.8), sharey=True)
+    groups = (
+        ("scaled", "unscaled", "post", "peri", "no_conv"),
+        ("scaled", "alpha_low_low", "alpha_low_high", "alpha_high_high"),
+    )
+    for ax, names in zip(panels, groups, strict=True):
+        curves = tables["depth"][tables["depth"]["variant"].isin(names)]
+        plotting.mean_curve(ax, curves, x="iterations", y="accuracy", by="variant", labels=LABELS, markers=False)
+        ax.set(xlabel="iterations (fixed budget)", xscale="log")
+        ax.legend(fontsize="small")
+    panels[0].set(ylabel="puzzles solved exactly")
+    dial, (cost, gain) = plotting.subplots(1, 2, figsize=(9.5, 3.8))
+    gammas = tables["dials"].query("dial == 'gamma'")
+    plotting.mean_curve(cost, gammas, x="value", y="iterations")
+    plotting.mean_curve(gain, gammas, x="value", y="accuracy")
+    for ax, label in ((cost, "mean iterations until the fixed point"), (gain, "puzzles solved exactly")):
+        ax.set(xlabel="gamma (factor of the step size)", ylabel=label)
     return {"ablations": fig, "gamma": dial}

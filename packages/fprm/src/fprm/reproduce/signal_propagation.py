@@ -123,7 +123,12 @@ def signal_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
         (gradients, "gradients", "iterations", "injection", "norm of gradient by injection"),
     )
     for ax, table, x, y, label in panels:
-        plotting.mean_curve(ax, tables[table], x=x, y=y, by="variant", labels=VARIANTS, markers=table == "gradients")
+        for index, (name, title) in enumerate(VARIANTS.items()):
+            # Every seed as a line: on a logarithmic axis a band around the mean would hide how far apart they are.
+            chosen = tables[table][tables[table]["variant"] == name]
+            for nth, (_, group) in enumerate(chosen.groupby("seed")):
+                colour = plotting.COLOURS[index]
+                ax.plot(group[x], group[y], color=colour, linewidth=1, label=title if nth == 0 else None)
         ax.set(xlabel="loop iterations", ylabel=label, xscale="log", yscale="log")
-    gradients.legend(fontsize="small")
+    states.legend(fontsize="small")
     return {"signal_propagation": fig}

@@ -65,7 +65,7 @@ class SudokuData:
 class SudokuConfig(SudokuData):
     """The models to compare."""
 
-    arms: tuple[str, ...] = ("fprm", "act", "trm", "trm_conv", "shallow", "deep")
+    arms: tuple[str, ...] = ("fprm", "fixed_loop", "act", "trm", "trm_conv", "shallow", "deep")
 
 
 def load(config: SudokuData, run: Run) -> tuple[PuzzleSet, PuzzleSet]:
@@ -91,7 +91,7 @@ def load(config: SudokuData, run: Run) -> tuple[PuzzleSet, PuzzleSet]:
     paper=SudokuConfig(
         model=FPRMConfig.sudoku(),
         recipe=replace(SUDOKU, solver=SolverConfig(max_iter=1000)),
-        arms=("fprm", "act", "trm", "trm_conv", "trm_conv_act", "hrm", "shallow", "deep"),
+        arms=("fprm", "fixed_loop", "act", "trm", "trm_conv", "trm_conv_act", "hrm", "shallow", "deep"),
         test_puzzles=20_000,
     ),
     minutes={"laptop": 2.5, "paper": 20_000},
@@ -101,7 +101,7 @@ def sudoku(config: SudokuConfig, run: Run) -> None:
     """Train FPRM and its rivals on Sudoku; accuracy, iterations by difficulty, and what halting costs."""
     train, test = load(config, run)
     order = int(run.rng.integers(2**32))
-    rows, curves, evaluations = [], [], {}
+    rows, points, evaluations = [], [], {}
     for name in config.arms:
         arm = get_arm(name)
 
@@ -115,21 +115,23 @@ def sudoku(config: SudokuConfig, run: Run) -> None:
             chosen = test.difficulty == blanks
             rows.append((name, blanks, result.exact[chosen].mean(), result.iterations[chosen].mean()))
         if name == "fprm":
-            curves = _halting(model, recipe, test, run)
+            points = _halting(model, recipe, test, run)
     run.table("by_blanks", pd.DataFrame(rows, columns=["arm", "blanks", "accuracy", "iterations"]))
-    run.table("halting", pd.DataFrame(curves, columns=["rule", "setting", "iterations", "accuracy"]))
 
-    accuracy = {name: float(result.exact.mean()) for name, result in evaluations.items()}
-    for name in config.arms:
-        run.measure(f"accuracy_{name}", stats.wilson(int(evaluations[name].exact.sum()), len(test)))
+    ours = evaluations["fprm"]
+    for name, result in evaluations.items():
+        run.measure(f"accuracy_{name}", stats.wilson(int(result.exact.sum()), len(test)))
         if name != "fprm":
-            gap = stats.bootstrap(evaluations["fprm"].exact.astype(float) - evaluations[name].exact)
-            run.measure(f"fprm_minus_{name}", gap)
-    _adaptivity(config, test, evaluations["fprm"].iterations, run)
-    run.measure("converged", evaluations["fprm"].converged.mean())
-    _efficiency(config, pd.DataFrame(curves, columns=["rule", "setting", "iterations", "accuracy"]), run)
-    if "act" in accuracy:
-        run.measure("iterations_act", evaluations["act"].iterations.mean())
+            run.measure(f"fprm_minus_{name}", stats.bootstrap(ours.exact.astype(float) - result.exact))
+    run.measure("converged", ours.converged.mean())
+    _adaptivity(config, test, ours.iterations, run)
+    if "act" in evaluations:
+        act = evaluations["act"]
+        run.measure("iterations_act", act.iterations.mean())
+        points.append(("trained with ACT", 0.5, act.iterations.mean(), act.exact.mean()))
+    halting = pd.DataFrame(points, columns=["rule", "setting", "iterations", "accuracy"])
+    run.table("halting", halting)
+    _efficiency(config.recipe, halting, run)
 
 
 def _generator(run: Run) -> torch.Generator:
@@ -170,10 +172,11 @@ def _halting(model: LoopedModel, recipe: Recipe, test: PuzzleSet, run: Run) -> l
     return points
 
 
-def _efficiency(config: SudokuConfig, points: pd.DataFrame, run: Run) -> None:
-    """Cost of fixed-point halting against the cap, the best fixed budget, and the halting head of the same model."""
-    cap = config.recipe.bptt * config.recipe.max_segments
-    ours = points.query("rule == 'fixed point' and setting == @config.recipe.solver.tau").iloc[0]
+def _efficiency(recipe: Recipe, points: pd.DataFrame, run: Run) -> None:
+    """Cost of fixed-point halting against the cap, the best fixed budget, and halting heads."""
+    cap = recipe.bptt * recipe.max_segments
+    at_tau = (points["rule"] == "fixed point") & (points["setting"] == recipe.solver.tau)
+    ours = points[at_tau].iloc[0]
     budget = points.query("rule == 'fixed budget'").set_index("iterations")["accuracy"]
     enough = np.flatnonzero(budget.to_numpy() >= ours["accuracy"] - 0.01)
     cheapest = enough[0] + 1 if enough.size else cap
@@ -181,7 +184,7 @@ def _efficiency(config: SudokuConfig, points: pd.DataFrame, run: Run) -> None:
     run.measure("iterations_over_cap", ours["iterations"] / cap)
     run.measure("iterations_over_best_fixed", ours["iterations"] / cheapest)
     run.measure("accuracy_lost_by_halting", budget[cap] - ours["accuracy"])
-    head = points.query("rule == 'halting head'")
+    head = points.query("rule in ('halting head', 'trained with ACT')")
     better = (head["accuracy"] >= ours["accuracy"]) & (head["iterations"] <= ours["iterations"])
     strictly = (head["accuracy"] > ours["accuracy"]) | (head["iterations"] < ours["iterations"])
     run.measure("not_dominated_by_act", not (better & strictly).any())
@@ -202,8 +205,8 @@ def sudoku_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     pareto, ax = plotting.subplots()
     points = tables["halting"].pivot_table(["iterations", "accuracy"], ["rule", "setting"], sort=False).reset_index()
     for index, (rule, group) in enumerate(points.groupby("rule", sort=False)):
-        style = "-" if rule == "fixed budget" else "o-"
+        style = {"fixed budget": "-", "trained with ACT": "D"}.get(str(rule), "o-")
         ax.plot(group["iterations"], group["accuracy"], style, label=rule, color=plotting.COLOURS[index])
     ax.set(xlabel="mean iterations", ylabel="puzzles solved exactly", xscale="log")
-    ax.legend(title="one trained model, stopped by")
+    ax.legend(title="stopped by")
     return {"sudoku": fig, "halting": pareto}
