@@ -60,7 +60,7 @@ def _act(recipe: Recipe) -> Recipe:
 
 
 def _segments(recipe: Recipe) -> Recipe:
-    return replace(_act(recipe), bptt=1, max_segments=16)
+    return replace(_act(recipe), bptt=1, max_segments=recipe.trm_segments)
 
 
 def _one_pass(recipe: Recipe) -> Recipe:

@@ -35,6 +35,7 @@ class Recipe:
         ema_decay: decay of the averaged weights that are evaluated; `None` evaluates the last ones.
         clip_norm: largest norm of the gradient.
         cycles: high and low cycles of one segment of TRM.
+        trm_segments: segments that TRM and HRM live at most; they always run all of them in evaluation.
 
     Raises:
         ValueError: for a count or rate out of range.
@@ -55,9 +56,10 @@ class Recipe:
     ema_decay: float | None = None
     clip_norm: float | None = None
     cycles: tuple[int, int] = (3, 6)
+    trm_segments: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "bptt", "max_segments"):
+        for name in ("steps", "batch_size", "bptt", "max_segments", "trm_segments"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.learning_rate <= 0:

@@ -26,7 +26,7 @@ from .declaration import paper
 
 SMALL_MODEL = FPRMConfig(
     vocab_size=5,
-    seq_len=49,
+    seq_len=81,
     hidden_size=32,
     num_heads=4,
     ffn_multiple=8,
@@ -35,14 +35,16 @@ SMALL_MODEL = FPRMConfig(
     norm_placement="output",
 )
 SMALL_RECIPE = Recipe(
-    steps=120,
+    steps=250,
     batch_size=32,
     learning_rate=4e-3,
     bptt=4,
-    max_segments=16,
+    max_segments=4,
     clip_norm=1.0,
     solver=SolverConfig(max_iter=64),
+    ema_decay=0.98,
     cycles=(1, 3),
+    trm_segments=4,
 )
 
 
@@ -53,7 +55,7 @@ class MazeConfig:
     model: FPRMConfig = SMALL_MODEL
     recipe: Recipe = SMALL_RECIPE
     arms: tuple[str, ...] = ("fprm", "trm", "shallow")
-    side: int = 7  # cells of an edge, walls included
+    side: int = 9  # cells of an edge, walls included
     openings: int = 2  # walls opened beyond a perfect maze
     train_mazes: int = 3000
     test_mazes: int = 400
@@ -80,7 +82,7 @@ def load(config: MazeConfig, run: Run) -> tuple[PuzzleSet, PuzzleSet]:
 
 @paper.experiment(
     smoke=MazeConfig(
-        recipe=replace(SMALL_RECIPE, steps=2, batch_size=4, max_segments=4, solver=SolverConfig(max_iter=16)),
+        recipe=replace(SMALL_RECIPE, steps=2, batch_size=4, solver=SolverConfig(max_iter=16)),
         train_mazes=20,
         test_mazes=16,
     ),
@@ -92,7 +94,8 @@ def load(config: MazeConfig, run: Run) -> tuple[PuzzleSet, PuzzleSet]:
         side=30,
         test_mazes=1000,
     ),
-    minutes={"laptop": 2, "paper": 20_000},
+    seeds={"smoke": 1, "laptop": 1, "paper": 3},
+    minutes={"laptop": 3, "paper": 20_000},
     needs={"paper": "Maze-Hard CSVs (train_file=…, test_file=…) and GPUs; train first with `fprm.pretrain`"},
 )
 def maze(config: MazeConfig, run: Run) -> None:
@@ -120,7 +123,7 @@ def maze(config: MazeConfig, run: Run) -> None:
 
     for name, result in results.items():
         run.measure(f"accuracy_{name}", stats.wilson(int(result.exact.sum()), len(test)))
-        run.measure(f"tokens_{name}", result.tokens.mean())
+        run.measure(f"tokens_{name}", stats.mean(result.tokens))
         if name != "fprm":
             gap = stats.bootstrap(results["fprm"].exact.astype(float) - result.exact)
             run.measure(f"fprm_minus_{name}", gap)

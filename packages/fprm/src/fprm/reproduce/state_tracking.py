@@ -22,14 +22,16 @@ from .declaration import paper
 
 SMALL_MODEL = FPRMConfig.state_tracking(vocab_size=6, seq_len=24, hidden_size=32, num_heads=4, ffn_multiple=8)
 SMALL_RECIPE = Recipe(
-    steps=700,
+    steps=500,
     batch_size=32,
     learning_rate=6e-3,
     bptt=4,
     max_segments=16,
     clip_norm=1.0,
     solver=SolverConfig(max_iter=100),
+    ema_decay=0.98,
     cycles=(1, 3),
+    trm_segments=4,
 )
 
 

@@ -34,17 +34,19 @@ SMALL_MODEL = FPRMConfig(
     conv="conv2d",
 )
 SMALL_RECIPE = Recipe(
-    steps=250,
+    steps=450,
     batch_size=32,
     learning_rate=4e-3,
     bptt=4,
-    max_segments=16,
+    max_segments=4,
     q_loss_coeff=0.5,
     clip_norm=1.0,
     solver=SolverConfig(max_iter=64),
+    ema_decay=0.98,
     cycles=(1, 3),
+    trm_segments=4,
 )
-SMOKE_RECIPE = replace(SMALL_RECIPE, steps=3, batch_size=8, max_segments=4, solver=SolverConfig(max_iter=16))
+SMOKE_RECIPE = replace(SMALL_RECIPE, steps=3, batch_size=8, solver=SolverConfig(max_iter=16))
 
 
 @dataclass(frozen=True)
