@@ -26,7 +26,7 @@ from .declaration import paper
 
 SMALL_MODEL = FPRMConfig(
     vocab_size=5,
-    seq_len=81,
+    seq_len=49,
     hidden_size=32,
     num_heads=4,
     ffn_multiple=8,
@@ -35,7 +35,7 @@ SMALL_MODEL = FPRMConfig(
     norm_placement="output",
 )
 SMALL_RECIPE = Recipe(
-    steps=250,
+    steps=350,
     batch_size=32,
     learning_rate=4e-3,
     bptt=4,
@@ -55,7 +55,7 @@ class MazeConfig:
     model: FPRMConfig = SMALL_MODEL
     recipe: Recipe = SMALL_RECIPE
     arms: tuple[str, ...] = ("fprm", "trm", "shallow")
-    side: int = 9  # cells of an edge, walls included
+    side: int = 7  # cells of an edge, walls included
     openings: int = 2  # walls opened beyond a perfect maze
     train_mazes: int = 3000
     test_mazes: int = 400
