@@ -85,62 +85,75 @@ def certificate_from_radii(
 
 
 def bootstrap_radius(
-    rows: Float[np.ndarray, "n d"], confidence: float, draws: int, rng: np.random.Generator
+    rows: Float[np.ndarray, "n *r d"], confidence: float, draws: int, rng: np.random.Generator
 ) -> float:
     """Quantile of ``||F_boot - F_hat||_op`` by the Gaussian multiplier bootstrap.
 
-    ``F_boot - F_hat = (1/n) sum_i xi_i (s_i s_i^T - F_hat)`` with standard normal ``xi`` is, given the data, a Gaussian matrix whose
-    covariance is the samples' own. With few parameters it is drawn from that covariance, O(n D^2 + draws D^2) for D = d(d+1)/2,
-    which does not grow with draws * n; with many, from the multipliers. Same distribution either way.
+    ``F_boot - F_hat = (1/n) sum_i xi_i (A_i - F_hat)`` with standard normal ``xi`` and ``A_i`` the information of sample i is, given the
+    data, a Gaussian matrix whose covariance is the samples' own. With few parameters it is drawn from that covariance,
+    O(n D^2 + draws D^2) for D = d (d + 1) / 2, which does not grow with draws * n; with many, from the multipliers. The
+    distribution is the same.
 
     Args:
-        rows: one row a sample with ``F_hat = rows^T rows / n``.
+        rows: a row a sample, or r rows a sample, with ``F_hat = mean_i rows_i^T rows_i``.
         confidence: probability that the radius should hold with.
         draws: bootstrap draws.
         rng: randomness.
     """
-    n, d = rows.shape
-    upper = np.triu_indices(d)
-    if len(upper[0]) ** 2 <= draws * n:
-        products = rows[:, upper[0]] * rows[:, upper[1]]
-        products -= products.mean(axis=0)
-        # R of the QR carries the covariance root without squaring its condition number.
-        root = np.linalg.qr(products, mode="r") / n if n > products.shape[1] else products / n
-        entries = rng.standard_normal((draws, len(root))) @ root
-        deviations = np.zeros((draws, d, d))
-        deviations[:, upper[0], upper[1]] = entries
-        deviations[:, upper[1], upper[0]] = entries
+    n, d = len(rows), rows.shape[-1]
+    triangle = np.triu_indices(d)
+    if len(triangle[0]) ** 2 <= draws * n:
+        deviations = _covariance_draws(rows, triangle, draws, rng)
     else:
-        centre = rows.T @ rows / n
+        flat = rows.reshape(-1, d)
+        centre, per_sample = flat.T @ flat / n, len(flat) // n
         deviations = np.empty((draws, d, d))
         for b in range(draws):
             xi = rng.standard_normal(n)
-            deviations[b] = (rows * xi[:, None]).T @ rows / n - xi.mean() * centre
+            deviations[b] = (flat * np.repeat(xi, per_sample)[:, None]).T @ flat / n - xi.mean() * centre
     norms = np.abs(np.linalg.eigvalsh(deviations)[:, [0, -1]]).max(axis=1)
     return float(np.quantile(norms, confidence, method="higher"))
 
 
-def bernstein_radius(rows: Float[np.ndarray, "n d"], confidence: float, bound: float | None = None) -> float:
+def _covariance_draws(
+    rows: np.ndarray, triangle: tuple[np.ndarray, np.ndarray], draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    n, d = len(rows), rows.shape[-1]
+    products = rows[..., triangle[0]] * rows[..., triangle[1]]
+    products = products.sum(axis=1) if rows.ndim == 3 else products
+    products = products - products.mean(axis=0)
+    # A QR keeps the covariance's root without squaring its condition number.
+    root = np.linalg.qr(products, mode="r") if n > products.shape[1] else products
+    entries = rng.standard_normal((draws, len(root))) @ root / n
+    deviations = np.empty((draws, d, d))
+    deviations[:, triangle[0], triangle[1]] = entries
+    deviations[:, triangle[1], triangle[0]] = entries
+    return deviations
+
+
+def bernstein_radius(rows: Float[np.ndarray, "n *r d"], confidence: float, bound: float | None = None) -> float:
     """Matrix Bernstein radius: ``sqrt(2 v L / n) + 2 R^2 L / (3 n)``, ``L = log(2 d / (1 - confidence))`` (Tropp 2012).
 
     Args:
-        rows: one row a sample with ``F_hat = rows^T rows / n``.
+        rows: a row a sample, or r rows a sample, with ``F_hat = mean_i A_i``, ``A_i = rows_i^T rows_i``.
         confidence: probability that the radius holds with.
-        bound: R, a bound on every row's norm; the largest observed norm unless given (then the guarantee is only heuristic).
+        bound: R with ``||A_i|| <= R^2`` for sure; the largest observed unless given (then the guarantee is only heuristic).
 
-    ``v = ||E[(s s^T - F)^2]||`` is estimated by the sample.
+    ``v = ||E[(A - F)^2]||`` is estimated by the sample.
     """
-    n, d = rows.shape
-    norms = np.einsum("nd,nd->n", rows, rows)
-    square = norms.max() if bound is None else bound**2
-    F = rows.T @ rows / n
-    variance = np.linalg.eigvalsh((rows * norms[:, None]).T @ rows / n - F @ F)[-1]
-    log_term = np.log(2 * d / (1 - confidence))
+    n, d = len(rows), rows.shape[-1]
+    stacked = rows.reshape(n, -1, d)
+    gram = stacked @ stacked.transpose(0, 2, 1)
+    square = float(np.linalg.eigvalsh(gram)[:, -1].max()) if bound is None else bound**2
+    flat, weighted = stacked.reshape(-1, d), (gram @ stacked).reshape(-1, d)
+    F = flat.T @ flat / n
+    variance = float(np.linalg.eigvalsh(weighted.T @ flat / n - F @ F)[-1])
+    log_term = float(np.log(2 * d / (1 - confidence)))
     return float(np.sqrt(2 * max(variance, 0.0) * log_term / n) + 2 * square * log_term / (3 * n))
 
 
 def ridge_certificate(
-    rows_by_environment: Sequence[Float[np.ndarray, "_ d"]],
+    rows_by_environment: Sequence[Float[np.ndarray, "_ *r d"]],
     task: Float[np.ndarray, "d *k"] | TaskFrame,
     nuisance: Float[np.ndarray, "d *m"] | None = None,
     *,
@@ -156,8 +169,8 @@ def ridge_certificate(
     """Interval for the population Fisher-Glass at one ridge, simultaneous over environments.
 
     Args:
-        rows_by_environment: for every environment its samples' rows s_i with ``F_hat_e = mean_i s_i s_i^T``
-            (:func:`fisher_glass.logistic_rows`, or scores of any model).
+        rows_by_environment: for every environment its samples' rows s_i with ``F_hat_e = mean_i s_i s_i^T`` (``logistic_rows``, or
+            scores of any model), or r rows a sample, (n, r, d) (``softmax_rows``).
         task, nuisance: as :func:`fisher_glass.fisher_glass`.
         alpha: tail share.
         ridge: "auto" or a positive number.
@@ -177,8 +190,8 @@ def ridge_certificate(
         raise ValueError(f"level must lie in (0, 1), got {level}")
     groups = [np.asarray(rows, dtype=float) for rows in rows_by_environment]
     for index, rows in enumerate(groups):
-        if rows.ndim != 2 or not len(rows):
-            raise ValueError(f"environment {index} needs rows of shape (n >= 1, d), got {rows.shape}")
+        if rows.ndim not in (2, 3) or not rows.size:
+            raise ValueError(f"environment {index} needs rows of shape (n >= 1, d) or (n, r, d), got {rows.shape}")
         require_finite(f"rows of environment {index}", rows)
     counts = np.array([len(rows) for rows in groups])
     pi = counts / counts.sum() if weights is None else environment_weights(weights, len(groups))

@@ -64,6 +64,12 @@ class Fisher:
             return Fisher(matrix=basis.T @ self.matrix @ basis)
         return fisher_of_rows(self.factor @ basis)
 
+    def scaled(self, factor: float) -> "Fisher":
+        """``factor * F``."""
+        if self.factor is None:
+            return Fisher(matrix=factor * self.matrix)
+        return Fisher(factor=np.sqrt(factor) * self.factor)
+
     def quadratic(self, directions: Float[np.ndarray, "d k"]) -> Float[np.ndarray, "k k"]:
         """``directions^T F directions``: the raw information on them, nothing projected out."""
         if self.factor is None:
@@ -81,9 +87,10 @@ class Fisher:
         return (rhs - self.factor.T @ inner) / ridge
 
 
-def fisher_of_rows(rows: Float[np.ndarray, "n d"]) -> Fisher:
-    """``rows^T rows``: dense when there are at least as many rows as parameters, else kept as the factor."""
-    return Fisher(matrix=rows.T @ rows) if len(rows) >= rows.shape[1] else Fisher(factor=rows)
+def fisher_of_rows(rows: Float[np.ndarray, "n *r d"]) -> Fisher:
+    """``sum_i rows_i^T rows_i``: dense when there are at least as many rows as parameters, else kept as the factor."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    return Fisher(matrix=flat.T @ flat) if len(flat) >= flat.shape[1] else Fisher(factor=flat)
 
 
 def as_fisher(fisher: "Fisher | np.ndarray") -> Fisher:
@@ -153,11 +160,13 @@ def logistic_fisher(
     return rows.T @ rows
 
 
-def softmax_rows(features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "m d"]:
-    """Rows of the true Fisher of a softmax head with the last class as reference (logit 0): c - 1 rows a sample, d = (c - 1) q.
+def softmax_rows(
+    features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n c"]
+) -> Float[np.ndarray, "n r d"]:
+    """Rows of the true Fisher of a softmax head with the last class as reference (logit 0): r = c - 1 rows a sample, d = r q.
 
     ``diag(p) - p p^T`` over the first c - 1 classes has the exact root ``diag(sqrt p) - p sqrt(p)^T / (1 + sqrt(p_last))``,
-    so sample i gives c - 1 rows ``root_j kron z_i``.
+    so sample i gives the rows ``root_j kron z_i``, whose outer products sum to its information.
 
     Raises:
         ValueError: shapes differ, values are not finite, or the rows of ``probabilities`` do not sum to 1.
@@ -173,14 +182,13 @@ def softmax_rows(features: Float[np.ndarray, "n q"], probabilities: Float[np.nda
     root_free = np.sqrt(free)
     # columns j of root: root root^T = diag(free) - free free^T, because |sqrt(free)|^2 = 1 - last.
     root = root_free[:, :, None] * np.eye(free.shape[1]) - free[:, :, None] * (root_free / (1 + np.sqrt(last))[:, None])[:, None, :]
-    rows = np.einsum("ncj,nq->njcq", root, z)
-    return rows.reshape(-1, free.shape[1] * z.shape[1])
+    return np.einsum("ncj,nq->njcq", root, z).reshape(len(z), free.shape[1], -1)
 
 
 def softmax_fisher(features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "d d"]:
     """True Fisher of a softmax head, gauge fixed by dropping the last class: ``mean_i (diag(p) - p p^T) kron z z^T``, d = (c - 1) q."""
     rows = softmax_rows(features, probabilities)
-    return rows.T @ rows / len(features)
+    return fisher_of_rows(rows / np.sqrt(len(rows))).dense()
 
 
 def score_fisher(scores: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
@@ -227,6 +235,14 @@ class EnvironmentFisher:
             raise ValueError("every environment has zero Fisher information (all probabilities 0 or 1?): give a positive ridge")
         return factor * trace / self.dimension
 
+    def pooled(self) -> "EnvironmentFisher":
+        """Per-environment averages as totals: each matrix times its environment's share of all samples."""
+        if self.normalise == "pooled":
+            return self
+        share = self.counts / self.counts.sum()
+        scaled = tuple(fisher.scaled(float(s)) for fisher, s in zip(self.fishers, share, strict=True))
+        return EnvironmentFisher(scaled, self.weights, self.counts, self.labels, "pooled")
+
     @classmethod
     def from_matrices(
         cls,
@@ -264,17 +280,16 @@ def environment_weights(weights: np.ndarray | Sequence[float] | None, environmen
 
 
 def group_rows(
-    rows: Float[np.ndarray, "m d"], environments: np.ndarray, labels: Sequence[object] | None = None
-) -> dict[object, Float[np.ndarray, "_ d"]]:
-    """Split rows by environment; several rows a sample (softmax) stay together.
+    rows: Float[np.ndarray, "n *r d"], environments: np.ndarray, labels: Sequence[object] | None = None
+) -> dict[object, Float[np.ndarray, "_ *r d"]]:
+    """Split the samples' rows by environment.
 
     Raises:
-        ValueError: a wanted environment has no sample (named), or the number of rows is no multiple of the number of samples.
+        ValueError: a wanted environment has no sample (named), or the lengths differ.
     """
     env = np.asarray(environments)
-    if env.ndim != 1 or not len(env) or len(rows) % len(env):
-        raise ValueError(f"expected one environment a sample: {len(rows)} rows do not match environments of shape {env.shape}")
-    env = np.repeat(env, len(rows) // len(env))
+    if env.shape != (len(rows),) or not len(env):
+        raise ValueError(f"expected one environment a sample: {len(rows)} samples, environments of shape {env.shape}")
     names = np.unique(env).tolist() if labels is None else list(labels)
     groups = {name: rows[env == name] for name in names}
     for name, group in groups.items():
@@ -312,8 +327,7 @@ def environment_fishers(
     p = np.asarray(probabilities, dtype=float)
     rows = head_rows(features, p) if observed is None else observed_scores(features, p, observed)
     groups = group_rows(rows, environments, labels)
-    per_sample = len(rows) // len(np.asarray(environments))
-    counts = np.array([len(group) // per_sample for group in groups.values()])
+    counts = np.array([len(group) for group in groups.values()])
     divisors = counts if normalise == "per_env" else np.full(len(counts), counts.sum())
     fishers = tuple(
         fisher_of_rows(group / np.sqrt(divisor)) for group, divisor in zip(groups.values(), divisors, strict=True)
@@ -322,7 +336,7 @@ def environment_fishers(
     return EnvironmentFisher(fishers, pi, counts, tuple(groups), normalise)
 
 
-def head_rows(features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n *c"]) -> Float[np.ndarray, "m d"]:
+def head_rows(features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n *c"]) -> Float[np.ndarray, "n *r d"]:
     """:func:`logistic_rows` or :func:`softmax_rows`, by the shape of ``probabilities``."""
     return logistic_rows(features, probabilities) if probabilities.ndim == 1 else softmax_rows(features, probabilities)
 

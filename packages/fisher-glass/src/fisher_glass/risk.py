@@ -131,7 +131,6 @@ def fisher_glass(
     glass = environment_glass(environment_fisher, frame, lam)
     value, tail = cvar(glass, environment_fisher.weights, alpha)
     loss_tail = None if losses is None else cvar(losses, environment_fisher.weights, alpha)[0]
-    counts = environment_fisher.counts
     saturation = glass * lam if lam > 0 else np.where(np.isinf(glass), 1.0, 0.0)
     return FisherGlassReport(
         value,
@@ -142,7 +141,7 @@ def fisher_glass(
         loss_tail,
         environment_fisher.labels,
         alpha,
-        (counts > 0) & (counts < environment_fisher.dimension),
+        np.array([fisher.factor is not None for fisher in environment_fisher.fishers]),
     )
 
 
