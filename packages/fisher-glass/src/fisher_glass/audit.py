@@ -97,6 +97,8 @@ class Audit:
         saturated = int((self.report.saturation > SATURATED).sum())
         note = f"; {saturated} environment(s) as good as non-identified at this ridge" if saturated else ""
         c = self.certificate
+        if not c.informative.all():
+            note += f"; the upper bound is only 1 / ridge for some environments: more samples, or a ridge above {c.eps:.3g}, tell more"
         return (
             f"{self.table.to_string(float_format=lambda x: f'{x:.4g}')}\n"
             f"Fisher-Glass (CVaR {self.report.alpha:g}, ridge {c.ridge:.3g}): {c.estimate:.4g}, "

@@ -122,9 +122,9 @@ def _covariance_draws(
     products = rows[..., triangle[0]] * rows[..., triangle[1]]
     products = products.sum(axis=1) if rows.ndim == 3 else products
     products = products - products.mean(axis=0)
-    # A QR keeps the covariance's root without squaring its condition number.
-    root = np.linalg.qr(products, mode="r") if n > products.shape[1] else products
-    entries = rng.standard_normal((draws, len(root))) @ root / n
+    variances, axes = np.linalg.eigh(products.T @ products)
+    root = axes * (np.sqrt(np.maximum(variances, 0.0)) / n)
+    entries = rng.standard_normal((draws, len(root))) @ root.T
     deviations = np.empty((draws, d, d))
     deviations[:, triangle[0], triangle[1]] = entries
     deviations[:, triangle[1], triangle[0]] = entries
