@@ -63,7 +63,7 @@ class Standardiser:
         scaled = (z[:, self.kept] - self.mean[self.kept]) / self.scale[self.kept]
         return np.hstack([scaled, np.ones((len(z), 1))])
 
-    def lift(self, directions: Float[np.ndarray, "c *k"], blocks: int) -> Float[np.ndarray, "d k"]:
+    def lift(self, directions: Float[np.ndarray, c * k], blocks: int) -> Float[np.ndarray, "d k"]:
         """Directions over the input features (``blocks`` free classes stacked) as directions of the head's parameters."""
         columns = np.asarray(directions, dtype=float)
         columns = columns[:, None] if columns.ndim == 1 else columns
@@ -177,7 +177,7 @@ class FisherGlass:
         labels: np.ndarray,
         environments: np.ndarray,
         attributes: np.ndarray | None = None,
-        probabilities: Float[np.ndarray, "n *c"] | None = None,
+        probabilities: Float[np.ndarray, n * c] | None = None,
     ) -> FisherGlass:
         """Set scaling, head, task direction and ridge from these data, and audit them.
 
@@ -200,7 +200,9 @@ class FisherGlass:
         self.head_ = None
         if probabilities is None:
             self.head_ = LogisticRegression(C=self.regularisation, max_iter=2000).fit(z[:, :-1], y)
-        self.frame_ = self._frame(z, y, environments if attributes is None else _column("attributes", attributes, len(z)))
+        self.frame_ = self._frame(
+            z, y, environments if attributes is None else _column("attributes", attributes, len(z))
+        )
         self.ridge_: float | None = None
         self.audit_ = self.audit(features, labels, environments, probabilities)
         self.ridge_ = self.audit_.report.ridge
@@ -222,7 +224,7 @@ class FisherGlass:
         features: Float[np.ndarray, "n q"],
         labels: np.ndarray,
         environments: np.ndarray,
-        probabilities: Float[np.ndarray, "n *c"] | None = None,
+        probabilities: Float[np.ndarray, n * c] | None = None,
     ) -> Audit:
         """Audit data (held out, say) with the scaling, head, direction and ridge of ``fit``.
 
@@ -281,7 +283,7 @@ class FisherGlass:
         features: Float[np.ndarray, "n q"],
         environments: np.ndarray,
         labels: np.ndarray | None = None,
-        probabilities: Float[np.ndarray, "n *c"] | None = None,
+        probabilities: Float[np.ndarray, n * c] | None = None,
         policy: Policy = "tti",
         budget: int | None = None,
     ) -> pd.DataFrame:
@@ -363,7 +365,9 @@ class FisherGlass:
         if p.ndim == 2 and p.shape[1] == 2:
             p = p[:, 1]
         if len(p) != len(z) or (p.ndim == 1 and len(self.classes_) != 2):
-            raise ValueError(f"probabilities of shape {p.shape} do not fit {len(z)} samples of {len(self.classes_)} classes")
+            raise ValueError(
+                f"probabilities of shape {p.shape} do not fit {len(z)} samples of {len(self.classes_)} classes"
+            )
         return z, p
 
     def _class_index(self, labels: np.ndarray, n: int) -> np.ndarray:

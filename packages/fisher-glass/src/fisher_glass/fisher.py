@@ -81,9 +81,13 @@ class Fisher:
         """``(F + ridge Id)^{-1} rhs`` for ridge > 0 with one Cholesky factorisation (Woodbury when F is held as a factor)."""
         if self.factor is None:
             shifted = self.matrix + ridge * np.eye(self.dimension)
-            return cho_solve(cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False), rhs, check_finite=False)
+            return cho_solve(
+                cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False), rhs, check_finite=False
+            )
         gram = self.factor @ self.factor.T + ridge * np.eye(len(self.factor))
-        inner = cho_solve(cho_factor(gram, lower=True, overwrite_a=True, check_finite=False), self.factor @ rhs, check_finite=False)
+        inner = cho_solve(
+            cho_factor(gram, lower=True, overwrite_a=True, check_finite=False), self.factor @ rhs, check_finite=False
+        )
         return (rhs - self.factor.T @ inner) / ridge
 
 
@@ -122,7 +126,9 @@ def as_fisher(fisher: "Fisher | np.ndarray") -> Fisher:
     return Fisher(matrix=matrix)
 
 
-def logistic_rows(features: Float[np.ndarray, "n d"], probabilities: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
+def logistic_rows(
+    features: Float[np.ndarray, "n d"], probabilities: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, "n d"]:
     """Rows ``sqrt(p (1 - p)) z``: their outer products average to the true Fisher of a logistic head.
 
     Args:
@@ -155,7 +161,9 @@ def logistic_fisher(
         return rows.T @ rows / len(rows)
     w = np.asarray(weights, dtype=float)
     if w.shape != (len(rows),) or not (w >= 0).all():
-        raise ValueError(f"weights must be {len(rows)} non-negative numbers, got shape {w.shape}, minimum {w.min(initial=0.0)}")
+        raise ValueError(
+            f"weights must be {len(rows)} non-negative numbers, got shape {w.shape}, minimum {w.min(initial=0.0)}"
+        )
     rows = rows * np.sqrt(w)[:, None]
     return rows.T @ rows
 
@@ -181,11 +189,16 @@ def softmax_rows(
     free, last = p[:, :-1], p[:, -1]
     root_free = np.sqrt(free)
     # columns j of root: root root^T = diag(free) - free free^T, because |sqrt(free)|^2 = 1 - last.
-    root = root_free[:, :, None] * np.eye(free.shape[1]) - free[:, :, None] * (root_free / (1 + np.sqrt(last))[:, None])[:, None, :]
+    root = (
+        root_free[:, :, None] * np.eye(free.shape[1])
+        - free[:, :, None] * (root_free / (1 + np.sqrt(last))[:, None])[:, None, :]
+    )
     return np.einsum("ncj,nq->njcq", root, z).reshape(len(z), free.shape[1], -1)
 
 
-def softmax_fisher(features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "d d"]:
+def softmax_fisher(
+    features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n c"]
+) -> Float[np.ndarray, "d d"]:
     """True Fisher of a softmax head, gauge fixed by dropping the last class: ``mean_i (diag(p) - p p^T) kron z z^T``, d = (c - 1) q."""
     rows = softmax_rows(features, probabilities)
     return fisher_of_rows(rows / np.sqrt(len(rows))).dense()
@@ -232,7 +245,9 @@ class EnvironmentFisher:
         """``factor * trace(sum_e pi_e F_e) / d``, the rule of the specification (3.2, reconstruction)."""
         trace = sum(float(w) * fisher.trace for w, fisher in zip(self.weights, self.fishers, strict=True))
         if trace <= 0:
-            raise ValueError("every environment has zero Fisher information (all probabilities 0 or 1?): give a positive ridge")
+            raise ValueError(
+                "every environment has zero Fisher information (all probabilities 0 or 1?): give a positive ridge"
+            )
         return factor * trace / self.dimension
 
     def pooled(self) -> "EnvironmentFisher":
@@ -255,7 +270,9 @@ class EnvironmentFisher:
         if not fishers:
             raise ValueError("at least one environment is needed, got none")
         if len({fisher.dimension for fisher in fishers}) > 1:
-            raise ValueError(f"Fisher matrices must have one size, got {sorted({fisher.dimension for fisher in fishers})}")
+            raise ValueError(
+                f"Fisher matrices must have one size, got {sorted({fisher.dimension for fisher in fishers})}"
+            )
         names = tuple(range(len(fishers))) if labels is None else tuple(labels)
         if len(names) != len(fishers):
             raise ValueError(f"expected {len(fishers)} labels, got {len(names)}")
@@ -336,7 +353,9 @@ def environment_fishers(
     return EnvironmentFisher(fishers, pi, counts, tuple(groups), normalise)
 
 
-def head_rows(features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n *c"]) -> Float[np.ndarray, "n *r d"]:
+def head_rows(
+    features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n *c"]
+) -> Float[np.ndarray, "n *r d"]:
     """:func:`logistic_rows` or :func:`softmax_rows`, by the shape of ``probabilities``."""
     return logistic_rows(features, probabilities) if probabilities.ndim == 1 else softmax_rows(features, probabilities)
 

@@ -41,7 +41,9 @@ def module_scores(
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
     if model.training:
-        raise ValueError("the model is in training mode: call model.eval() first, or dropout and batch norm change the scores")
+        raise ValueError(
+            "the model is in training mode: call model.eval() first, or dropout and batch norm change the scores"
+        )
     theta = {name: named[name].detach() for name in chosen}
     rest = {name: value.detach() for name, value in named.items() if name not in theta} | dict(model.named_buffers())
 

@@ -50,7 +50,9 @@ class TaskFrame:
         return np.linalg.qr(self.task, mode="complete")[0][:, k:] if d > k else np.zeros((d, 0))
 
 
-def task_frame(task: Float[np.ndarray, "d *k"], nuisance: Float[np.ndarray, "d *m"] | None, dimension: int) -> TaskFrame:
+def task_frame(
+    task: Float[np.ndarray, "d *k"], nuisance: Float[np.ndarray, "d *m"] | None, dimension: int
+) -> TaskFrame:
     """Check and orthonormalise task and nuisance; the nuisance is made orthogonal to the task.
 
     Args:
@@ -103,7 +105,9 @@ def projected_information(
     matrix = fisher.dense()
     cross = N.T @ matrix @ T
     cutoff = max(N.shape[1], 1) * np.finfo(float).eps
-    return _symmetric(T.T @ matrix @ T - cross.T @ np.linalg.pinv(N.T @ matrix @ N, rcond=cutoff, hermitian=True) @ cross)
+    return _symmetric(
+        T.T @ matrix @ T - cross.T @ np.linalg.pinv(N.T @ matrix @ N, rcond=cutoff, hermitian=True) @ cross
+    )
 
 
 def inverse_projected_information(
@@ -181,7 +185,9 @@ def task_direction(
             used += 1
     norm = float(np.linalg.norm(total))
     if not used or norm == 0:
-        raise ValueError("no attribute value holds both classes with different means: give attributes that mix the classes")
+        raise ValueError(
+            "no attribute value holds both classes with different means: give attributes that mix the classes"
+        )
     return total / norm
 
 
@@ -202,7 +208,9 @@ def softmax_task(
     return basis
 
 
-def _inputs(F: Fisher | np.ndarray, task: np.ndarray | TaskFrame, nuisance: np.ndarray | None, ridge: float) -> tuple[Fisher, TaskFrame]:
+def _inputs(
+    F: Fisher | np.ndarray, task: np.ndarray | TaskFrame, nuisance: np.ndarray | None, ridge: float
+) -> tuple[Fisher, TaskFrame]:
     if not (np.isfinite(ridge) and ridge >= 0):
         raise ValueError(f"ridge must be a finite number >= 0, got {ridge}")
     fisher = as_fisher(F)

@@ -34,7 +34,9 @@ class ReserveAllocation:
 
 
 def with_reserve(
-    environment_fisher: EnvironmentFisher, reserve: Fisher | Float[np.ndarray, "d d"], shares: Float[np.ndarray, " E"] | float
+    environment_fisher: EnvironmentFisher,
+    reserve: Fisher | Float[np.ndarray, "d d"],
+    shares: Float[np.ndarray, " E"] | float,
 ) -> EnvironmentFisher:
     """Every environment with a share of its data replaced by the reserve: ``(1 - r_e) F_e + r_e R``.
 
@@ -52,7 +54,9 @@ def with_reserve(
         for share, fisher in zip(r, environment_fisher.fishers, strict=True)
     )
     counts = np.zeros_like(environment_fisher.counts)
-    return EnvironmentFisher(mixed, environment_fisher.weights, counts, environment_fisher.labels, environment_fisher.normalise)
+    return EnvironmentFisher(
+        mixed, environment_fisher.weights, counts, environment_fisher.labels, environment_fisher.normalise
+    )
 
 
 def allocate_reserve(

@@ -100,7 +100,10 @@ def resolve_ridge(environment_fisher: EnvironmentFisher, ridge: float | int | Li
 def environment_glass(environment_fisher: EnvironmentFisher, frame: TaskFrame, ridge: float) -> Float[np.ndarray, " E"]:
     """Glass value of every environment: the largest eigenvalue of its inverse projected information."""
     return np.array(
-        [glass_value(inverse_projected_information(fisher, frame, ridge=ridge)) for fisher in environment_fisher.fishers]
+        [
+            glass_value(inverse_projected_information(fisher, frame, ridge=ridge))
+            for fisher in environment_fisher.fishers
+        ]
     )
 
 

@@ -53,7 +53,9 @@ def core_nuisance_quadrature(rho: float, nodes: int = 160) -> tuple[Float[np.nda
     return points, np.outer(w, w).ravel()
 
 
-def gaussian_logistic_fisher(covariance: Float[np.ndarray, "d d"], theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+def gaussian_logistic_fisher(
+    covariance: Float[np.ndarray, "d d"], theta: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, "d d"]:
     """Exact Fisher of a logistic head on features ``z ~ N(0, covariance)``.
 
     With ``u = theta^T z ~ N(0, sigma^2)``: ``E[s'(u) z z^T] = lp (S - S theta theta^T S / sigma^2) + ll S theta theta^T S / sigma^2``
@@ -140,7 +142,9 @@ def first_order_sample_size(eps: float, b: float, rho: float) -> float:
     return 2 / np.pi / ((np.pi * b * eps) ** 2 * (1 - rho**2) * lp)
 
 
-def logistic_loss(margin: Float[np.ndarray, "*shape"], labels: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+def logistic_loss(
+    margin: Float[np.ndarray, "*shape"], labels: Float[np.ndarray, "*shape"]
+) -> Float[np.ndarray, "*shape"]:
     """Negative log-likelihood of labels 0.0 or 1.0 at the given logits."""
     return np.logaddexp(0.0, margin) - labels * margin
 

@@ -93,9 +93,7 @@ def make_optimiser(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     return torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
 
 
-def batch_indices(
-    groups: np.ndarray, config: TrainConfig, rng: np.random.Generator
-) -> Iterator[np.ndarray]:
+def batch_indices(groups: np.ndarray, config: TrainConfig, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """One epoch of index batches: a permutation for "erm", draws with equal group frequency otherwise."""
     n = len(groups)
     if config.method == "erm":

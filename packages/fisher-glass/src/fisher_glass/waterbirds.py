@@ -47,14 +47,18 @@ class Waterbirds(Dataset[tuple[Tensor, int, int]]):
         folder = folder / "waterbirds_v1.0" if (folder / "waterbirds_v1.0").is_dir() else folder
         table = folder / "metadata.csv"
         if not table.is_file():
-            raise ValueError(f"{folder} holds no metadata.csv; expected the Waterbirds folder of WILDS (waterbirds_v1.0)")
+            raise ValueError(
+                f"{folder} holds no metadata.csv; expected the Waterbirds folder of WILDS (waterbirds_v1.0)"
+            )
         metadata = pd.read_csv(table)
         missing = [name for name in COLUMNS if name not in metadata.columns]
         if missing:
             raise ValueError(f"{table} lacks the columns {', '.join(missing)}")
         for name in ("y", "place"):
             if not metadata[name].isin((0, 1)).all():
-                raise ValueError(f"{table}: column {name} must hold 0 and 1, got {metadata[name].unique()[:5].tolist()}")
+                raise ValueError(
+                    f"{table}: column {name} must hold 0 and 1, got {metadata[name].unique()[:5].tolist()}"
+                )
         chosen = metadata[metadata["split"] == SPLITS[split]]
         if chosen.empty:
             raise ValueError(f"{table} has no image of split {split!r}")
@@ -80,7 +84,9 @@ def image_tensor(image: Image.Image, size: int) -> Tensor:
     """Resize the shorter side to 8/7 of ``size``, crop the centre, normalise by ImageNet's channel statistics."""
     rgb = image.convert("RGB")
     scale = size * 8 / 7 / min(rgb.size)
-    rgb = rgb.resize((max(size, round(rgb.width * scale)), max(size, round(rgb.height * scale))), Image.Resampling.BILINEAR)
+    rgb = rgb.resize(
+        (max(size, round(rgb.width * scale)), max(size, round(rgb.height * scale))), Image.Resampling.BILINEAR
+    )
     left, top = (rgb.width - size) // 2, (rgb.height - size) // 2
     pixels = np.asarray(rgb.crop((left, top, left + size, top + size)), dtype=np.float32) / 255
     normalised = (pixels - np.float32(CHANNEL_MEAN)) / np.float32(CHANNEL_STD)
@@ -149,7 +155,9 @@ def resnet50(weights: Path | None) -> nn.Module:
     try:
         from torchvision.models import resnet50 as build
     except (ImportError, RuntimeError) as error:
-        raise ValueError(f"the paper scale needs torchvision (pip install 'fisher-glass[waterbirds]'): {error}") from None
+        raise ValueError(
+            f"the paper scale needs torchvision (pip install 'fisher-glass[waterbirds]'): {error}"
+        ) from None
     model = build(weights=None)
     if weights is not None:
         try:
@@ -195,7 +203,9 @@ def train_distributed(
         loader = DataLoader(Subset(dataset, order), batch_sampler=_consecutive(sizes), num_workers=workers)
         total = 0.0
         for images, labels, group in loader:
-            total += train_step(wrapped, optimiser, weights, images.to(device), labels.float().to(device), group.to(device))
+            total += train_step(
+                wrapped, optimiser, weights, images.to(device), labels.float().to(device), group.to(device)
+            )
         if rank == 0:
             report(f"epoch {epoch + 1}/{config.epochs}: loss {total / max(len(batches), 1):.4f}")
     return model.eval()
@@ -206,7 +216,9 @@ def _consecutive(sizes: list[int]) -> list[list[int]]:
     return [list(range(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
 
 
-def extract_features(model: nn.Module, layer: str, dataset: Waterbirds, batch_size: int = 64, workers: int = 4) -> FeatureSplit:
+def extract_features(
+    model: nn.Module, layer: str, dataset: Waterbirds, batch_size: int = 64, workers: int = 4
+) -> FeatureSplit:
     """Inputs of the model's last linear layer and its p(y = 1) for a whole split."""
     from fisher_glass.module import penultimate_features
 
@@ -245,7 +257,9 @@ def main(
         raise typer.BadParameter(str(error)) from None
     model = train_distributed(model, datasets["train"], config, seed, workers)
     if int(os.environ.get("RANK", 0)) == 0:
-        save_features(out, {split: extract_features(model, "fc", data, workers=workers) for split, data in datasets.items()})
+        save_features(
+            out, {split: extract_features(model, "fc", data, workers=workers) for split, data in datasets.items()}
+        )
         print(f"wrote {out}")
 
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting, stats
 from matplotlib.figure import Figure
 from scipy.special import expit
 
+from claimlab import Run, plotting
 from fisher_glass.certificate import bernstein_radius, bootstrap_radius, certificate_from_radii
-from fisher_glass.fisher import EnvironmentFisher, Fisher, logistic_fisher, logistic_rows
-from fisher_glass.projection import TaskFrame, inverse_projected_information, task_frame
+from fisher_glass.fisher import EnvironmentFisher, logistic_rows
+from fisher_glass.projection import TaskFrame, task_frame
 from fisher_glass.reproduce.declaration import paper
 from fisher_glass.risk import environment_glass, fisher_glass
 from fisher_glass.synthetic import gaussian_logistic_fisher
@@ -31,7 +31,7 @@ class CertificatesConfig:
 
 
 @paper.experiment(
-    smoke=CertificatesConfig(sample_sizes=(200, 800, 3200), repetitions=10),
+    smoke=CertificatesConfig(sample_sizes=(200, 800), repetitions=8),
     laptop=CertificatesConfig(),
     paper=CertificatesConfig(sample_sizes=(200, 632, 2000, 6325, 20_000), repetitions=1000, draws=1000),
     minutes={"laptop": 1.0, "paper": 20},
@@ -77,7 +77,7 @@ def certificates(config: CertificatesConfig, run: Run) -> None:
     run.measure("informative_share", len(informative) / len(cells))
     run.measure("bernstein_over_bootstrap_radius", cells.bernstein_over_bootstrap.median())
     run.measure("width_exponent", _width_exponent(cells[cells.eps_over_ridge <= 0.25].reset_index()))
-    errors = _plug_in_errors(config, truth.fishers[0], roots[0], theta, frame, rng)
+    errors = _plug_in_errors(config, truth, roots, theta, frame, rng)
     run.table("plug_in", errors)
     few = errors[errors.n == round(1.5 * d)]
     run.measure("instability_ratio", few.unridged.quantile(0.9) / few.ridged.quantile(0.9))
@@ -106,20 +106,25 @@ def _width_exponent(cells: pd.DataFrame) -> float:
 
 
 def _plug_in_errors(
-    config: CertificatesConfig, truth: Fisher, root: np.ndarray, theta: np.ndarray, frame: TaskFrame, rng: np.random.Generator
+    config: CertificatesConfig,
+    truth: EnvironmentFisher,
+    roots: list[np.ndarray],
+    theta: np.ndarray,
+    frame: TaskFrame,
+    rng: np.random.Generator,
 ) -> pd.DataFrame:
-    """Relative errors of the plug-in glass value of one environment, without ridge and with 1e-2 of the mean eigenvalue."""
+    """Relative errors of the plug-in Fisher-Glass with few samples, without ridge and with 1e-2 of the mean eigenvalue."""
     d = config.dimension
-    ridge = 1e-2 * truth.trace / d
-    exact, exact_ridged = (float(inverse_projected_information(truth, frame, ridge=lam)[0, 0]) for lam in (0.0, ridge))
+    ridges = {"unridged": 0.0, "ridged": truth.default_ridge(1e-2)}
+    exact = {name: fisher_glass(truth, frame, alpha=config.alpha, ridge=lam).value for name, lam in ridges.items()}
     rows = []
     for n in (d - 2, round(1.5 * d), 3 * d, 10 * d, 100 * d):
         for _ in range(config.repetitions):
-            z = rng.standard_normal((n, d)) @ root.T
-            F = logistic_fisher(z, expit(z @ theta))
-            plain, ridged = (float(inverse_projected_information(F, frame, ridge=lam)[0, 0]) for lam in (0.0, ridge))
-            rows.append((n, abs(plain / exact - 1), abs(ridged / exact_ridged - 1)))
-    return pd.DataFrame(rows, columns=["n", "unridged", "ridged"])
+            samples = [_fisher_rows(root, theta, n, rng) for root in roots]
+            fishers = EnvironmentFisher.from_matrices([s.T @ s / n for s in samples])
+            values = {k: fisher_glass(fishers, frame, alpha=config.alpha, ridge=lam).value for k, lam in ridges.items()}
+            rows.append({"n": n, **{name: abs(values[name] / exact[name] - 1) for name in ridges}})
+    return pd.DataFrame(rows)
 
 
 @paper.figures(certificates)
@@ -132,9 +137,13 @@ def certificates_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     plotting.mean_curve(left, informative, x="n", y="width", by="factor", labels=labels)
     left.set(xscale="log", yscale="log", xlabel="samples per environment", ylabel="certificate width / FG")
     left.legend(title="over mean eigenvalue", fontsize=8)
-    quantiles = plug_in.replace(np.inf, np.nan).groupby(["seed", "n"])[["unridged", "ridged"]].quantile(0.9).reset_index()
+    quantiles = (
+        plug_in.replace(np.inf, np.nan).groupby(["seed", "n"])[["unridged", "ridged"]].quantile(0.9).reset_index()
+    )
     long = quantiles.melt(["seed", "n"], ["unridged", "ridged"], "estimate")
-    plotting.mean_curve(right, long, x="n", y="value", by="estimate", labels={"unridged": "no ridge", "ridged": "ridge 0.01"})
+    plotting.mean_curve(
+        right, long, x="n", y="value", by="estimate", labels={"unridged": "no ridge", "ridged": "ridge 0.01"}
+    )
     right.axvline(8, color="grey", linestyle=":", linewidth=1)
     right.set(xscale="log", yscale="log", xlabel="samples (d = 8)", ylabel="90 % quantile of relative error")
     right.legend()

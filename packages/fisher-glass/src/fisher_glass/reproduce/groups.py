@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from claimlab import Run, assets, plotting
 from matplotlib.figure import Figure
 from scipy.special import expit
 from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
+from claimlab import Run, assets, plotting
 from fisher_glass.audit import FisherGlass, Standardiser
 from fisher_glass.digits import DigitOnPhoto, DigitSource, ImageSplit, digit_on_photo, load_digit_images
-from fisher_glass.fisher import environment_fishers, logistic_rows
+from fisher_glass.fisher import EnvironmentFisher, environment_fishers, logistic_rows
 from fisher_glass.influence import Policy, select_repairs
 from fisher_glass.module import penultimate_features
 from fisher_glass.projection import task_direction, task_frame
@@ -48,7 +48,9 @@ class GroupsConfig:
     alpha: float = 0.5  # tail share over the four groups, which weigh the same
     budget: int = 60  # counterfactuals to add
     glass_weight: float = 0.1  # mu of the FG-regularised head, in units of loss
-    features_folder: Path | None = None  # erm.npz, reweight.npz, groupdro.npz of fisher_glass.waterbirds, instead of digits
+    features_folder: Path | None = (
+        None  # erm.npz, reweight.npz, groupdro.npz of fisher_glass.waterbirds, instead of digits
+    )
     components: int | None = None  # principal components of the features to keep
 
     def __post_init__(self) -> None:
@@ -110,13 +112,19 @@ def _from_files(config: GroupsConfig, method: Method) -> Splits:
     if config.components is not None:
         reduce = PCA(config.components, random_state=0).fit(files["train"].features)
         files = {
-            name: FeatureSplit(reduce.transform(s.features), s.labels, s.places, s.probabilities) for name, s in files.items()
+            name: FeatureSplit(reduce.transform(s.features), s.labels, s.places, s.probabilities)
+            for name, s in files.items()
         }
     return Splits(files["train"], files["test"], files["val"])
 
 
 @paper.experiment(
-    smoke=SMOKE, laptop=GroupsConfig(), paper=PAPER, seeds={"laptop": 5}, minutes={"laptop": 0.3, "paper": 5}, needs=NEEDS
+    smoke=SMOKE,
+    laptop=GroupsConfig(),
+    paper=PAPER,
+    seeds={"laptop": 5},
+    minutes={"laptop": 0.3, "paper": 5},
+    needs=NEEDS,
 )
 def diagnostics(config: GroupsConfig, run: Run) -> None:
     """Is the group with the weakest identifiability also the least accurate one?"""
@@ -145,15 +153,14 @@ def diagnostics(config: GroupsConfig, run: Run) -> None:
 
 def _examples(data: DigitOnPhoto) -> Figure:
     """Two training images of each group, and the counterfactual of each."""
-    fig, axes = plotting.subplots(2, 8, figsize=(9.6, 2.7))
     shown = [int(i) for g in GROUPS for i in np.flatnonzero(data.train.groups == g)[:2]]
-    for column, index in zip(axes.T, shown, strict=False):
-        for ax, split in zip(column, (data.train, data.pool), strict=True):
-            ax.imshow(split.images[index].transpose(1, 2, 0))
-            ax.set_title(GROUPS[int(split.groups[index])], fontsize=7)
-    for ax in axes.ravel():
-        ax.set_axis_off()
-    axes[0, 0].figure.suptitle("training images (top) and their counterfactuals (bottom)", fontsize=9)
+    rows = [np.concatenate([split.images[i] for i in shown], axis=2) for split in (data.train, data.pool)]
+    fig, ax = plotting.subplots(figsize=(8.4, 2.4))
+    ax.imshow(np.concatenate(rows, axis=1).transpose(1, 2, 0))
+    side = data.train.images.shape[-1]
+    ax.set_xticks((np.arange(0, len(shown), 2) + 1) * side, GROUPS.values())
+    ax.set_yticks([side / 2, 3 * side / 2], ["training image", "counterfactual"])
+    ax.grid(False)
     return fig
 
 
@@ -164,13 +171,23 @@ def diagnostics_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     fig, ax = plotting.subplots()
     for colour, marker, (group, part) in zip(plotting.COLOURS, "os^D", groups.groupby("environment"), strict=False):
         ax.plot(part.glass, part.accuracy, marker, color=colour, label=GROUPS[int(group)], markersize=7)
-    ax.set(xscale="log", xlabel="glass value (1 / projected information), larger is weaker", ylabel="test accuracy", ylim=(0, 1.03))
+    ax.set(
+        xscale="log",
+        xlabel="glass value (1 / projected information), larger is weaker",
+        ylabel="test accuracy",
+        ylim=(0, 1.03),
+    )
     ax.legend(loc="lower right")
     return {"diagnostics": fig}
 
 
 @paper.experiment(
-    smoke=SMOKE, laptop=GroupsConfig(), paper=PAPER, seeds={"laptop": 10}, minutes={"laptop": 1.5, "paper": 10}, needs=NEEDS
+    smoke=SMOKE,
+    laptop=GroupsConfig(),
+    paper=PAPER,
+    seeds={"laptop": 10},
+    minutes={"laptop": 1.5, "paper": 10},
+    needs=NEEDS,
 )
 def repair(config: GroupsConfig, run: Run) -> None:
     """Which counterfactuals to add; and how Fisher-Glass and worst-group loss move over training methods and repairs."""
@@ -256,7 +273,9 @@ class _FrozenHead:
 
     def judge(self, train_probabilities: np.ndarray, test_probabilities: np.ndarray) -> dict[str, float]:
         """FG on the training data and test loss of a network's own head (nothing added, so frozen and refit FG are one)."""
-        fisher = environment_fishers(self.train, train_probabilities, self.splits.train.groups, "pooled", weights=UNIFORM)
+        fisher = environment_fishers(
+            self.train, train_probabilities, self.splits.train.groups, "pooled", weights=UNIFORM
+        )
         glass = fisher_glass(fisher, self.frame, alpha=self.config.alpha, ridge=self.ridge).value
         return {"glass": glass, "refit_glass": glass, **self._judge_test(test_probabilities)}
 
@@ -281,7 +300,7 @@ class _FrozenHead:
         head = LogisticRegression(C=1.0, max_iter=2000).fit(z, y)
         return np.append(head.coef_[0], head.intercept_[0])
 
-    def _fisher(self, theta: np.ndarray, chosen: np.ndarray):  # noqa: ANN202
+    def _fisher(self, theta: np.ndarray, chosen: np.ndarray) -> EnvironmentFisher:
         z = np.concatenate([self.train, self.pool[chosen]])
         groups = np.concatenate([self.splits.train.groups, self.splits.pool.groups[chosen]])
         return environment_fishers(z, expit(z @ theta), groups, "pooled", weights=UNIFORM)
@@ -290,7 +309,7 @@ class _FrozenHead:
         # Pooled normalisation divides by all samples; dividing by those before the additions keeps "added" from looking like "lost".
         fisher = self._fisher(theta, chosen)
         growth = (len(self.train) + len(chosen)) / len(self.train)
-        scaled = type(fisher)(
+        scaled = EnvironmentFisher(
             tuple(f.scaled(growth) for f in fisher.fishers), fisher.weights, fisher.counts, fisher.labels, "pooled"
         )
         return fisher_glass(scaled, self.frame, alpha=self.config.alpha, ridge=self.ridge).value
@@ -325,16 +344,30 @@ def repair_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     fig, ax = plotting.subplots()
     for quantity in ("glass", "worst_group_loss"):
         erm[quantity] = erm[quantity] / before[quantity].reindex(erm.seed).to_numpy()
-    for colour, marker, (name, part) in zip(plotting.COLOURS, "osD^vP", erm.groupby("policy", sort=False), strict=False):
+    for colour, marker, (name, part) in zip(
+        plotting.COLOURS, "osD^vP", erm.groupby("policy", sort=False), strict=False
+    ):
         x, y = part.glass, part.worst_group_loss
         root = np.sqrt(max(len(part), 1))
         ax.errorbar(
-            x.mean(), y.mean(), xerr=x.std() / root, yerr=y.std() / root, fmt=marker, color=colour, label=name, markersize=8
+            x.mean(),
+            y.mean(),
+            xerr=x.std() / root,
+            yerr=y.std() / root,
+            fmt=marker,
+            color=colour,
+            label=name,
+            markersize=8,
         )
-    ax.set(xlabel="Fisher-Glass over its value before (frozen Fisher weights)", ylabel="worst-group loss over its value before")
+    ax.set(
+        xlabel="Fisher-Glass over its value before (frozen Fisher weights)",
+        ylabel="worst-group loss over its value before",
+    )
     ax.legend(title="counterfactuals chosen by")
     trade, axes = plotting.subplots()
-    for colour, marker, (name, part) in zip(plotting.COLOURS, "osD^", tables["models"].groupby("model", sort=False), strict=False):
+    for colour, marker, (name, part) in zip(
+        plotting.COLOURS, "osD^", tables["models"].groupby("model", sort=False), strict=False
+    ):
         axes.scatter(part.glass, part.worst_group_loss, color=colour, marker=marker, label=name, s=30)
     axes.set(xscale="log", xlabel="Fisher-Glass of the training data", ylabel="worst-group loss on test data (nats)")
     axes.legend()

@@ -4,18 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting, stats
 from matplotlib.figure import Figure
 from scipy.special import expit
 
+from claimlab import Run, plotting, stats
 from fisher_glass.fisher import EnvironmentFisher, logistic_fisher
 from fisher_glass.portfolio import ball_tail, portfolio_weights
-from fisher_glass.projection import inverse_projected_information
+from fisher_glass.projection import inverse_projected_information, task_frame
 from fisher_glass.reproduce.declaration import paper
 from fisher_glass.reproduce.separation import CORE
 from fisher_glass.reserve import allocate_reserve, with_reserve
 from fisher_glass.risk import cvar, environment_glass, fisher_glass
-from fisher_glass.projection import task_frame
 from fisher_glass.synthetic import core_nuisance_fisher, sample_core_nuisance, sigmoid_moments
 
 TINY_RIDGE = 1e-12
@@ -62,7 +61,9 @@ def reserves(config: ReservesConfig, run: Run) -> None:
     information = 1 / inverse_projected_information(reserve, CORE)[0, 0]
     frame = task_frame(CORE, None, 2)
     below = [
-        (environment_glass(with_reserve(sampled, reserve, r), frame, TINY_RIDGE) <= (1 + 1e-9) / (r * information)).all()
+        (
+            environment_glass(with_reserve(sampled, reserve, r), frame, TINY_RIDGE) <= (1 + 1e-9) / (r * information)
+        ).all()
         for r in shares
     ]
     run.measure("bound_holds", bool((glass <= bound * (1 + 1e-9)).all() and all(below)))
@@ -136,7 +137,9 @@ def portfolios(config: PortfoliosConfig, run: Run) -> None:
     run.table("tails", tails)
     judged = tails[tails.views <= 3].groupby("views")
     run.measure("exponent_error", max(abs(_exponent(part.t, part.share) / (m / 2) - 1) for m, part in judged))
-    run.measure("sensor_exponent_error", max(abs(_exponent(part.sensor_t, part.share) / (m / 2) - 1) for m, part in judged))
+    run.measure(
+        "sensor_exponent_error", max(abs(_exponent(part.sensor_t, part.share) / (m / 2) - 1) for m, part in judged)
+    )
     run.measure("exact_tail_error", (tails.share / tails.exact - 1).abs().max())
 
     quality = np.array([[1.0], [0.5], [0.25]])

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting, stats
 from matplotlib.figure import Figure
 from scipy.special import expit
 from scipy.stats import spearmanr
 
+from claimlab import Run, plotting, stats
 from fisher_glass.fisher import EnvironmentFisher, logistic_fisher
 from fisher_glass.reproduce.declaration import paper
 from fisher_glass.reproduce.separation import CORE
@@ -92,7 +92,9 @@ def sample_complexity(config: SampleComplexityConfig, run: Run) -> None:
     run.table("gap", pd.DataFrame({"eps": eps, "needed": needed}))
     run.measure("exponent_in_eps_without_boundary_mass", stats.loglog_slope(eps, needed).value)
 
-    mixtures = pd.DataFrame([_mixture(config, curves, run.rng) for _ in run.progress(range(config.mixtures), "mixtures")])
+    mixtures = pd.DataFrame(
+        [_mixture(config, curves, run.rng) for _ in run.progress(range(config.mixtures), "mixtures")]
+    )
     run.table("mixtures", mixtures)
     ranks = {name: spearmanr(mixtures[name], mixtures.needed).statistic for name in ("glass", "loss", "raw")}
     run.measure("glass_rank_correlation", ranks["glass"])
@@ -159,7 +161,9 @@ def sample_complexity_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figu
     """Samples needed against g, with the first-order formula; and how diagnostics rank mixtures."""
     needed, mixtures = tables["needed"], tables["mixtures"]
     fig, ax = plotting.subplots()
-    plotting.mean_curve(ax, needed, x="glass", y="needed", by="eps", labels={e: f"eps = {e:g}" for e in needed.eps.unique()})
+    plotting.mean_curve(
+        ax, needed, x="glass", y="needed", by="eps", labels={e: f"eps = {e:g}" for e in needed.eps.unique()}
+    )
     for _, part in needed.groupby("eps"):
         line = part.groupby("glass", as_index=False).formula.mean()
         ax.plot(line.glass, line.formula, color="black", linestyle=":", linewidth=1)

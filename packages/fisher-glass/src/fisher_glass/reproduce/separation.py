@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting, stats
 from matplotlib.figure import Figure
 from scipy.special import expit
 from scipy.stats import spearmanr
 
+from claimlab import Run, plotting, stats
 from fisher_glass.fisher import EnvironmentFisher, logistic_fisher
 from fisher_glass.projection import inverse_projected_information
 from fisher_glass.reproduce.declaration import paper
