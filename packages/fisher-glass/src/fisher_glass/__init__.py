@@ -1,4 +1,5 @@
-"""Fisher-Glass: CVaR over environments of inverse nuisance-projected task information, with certificates and data repairs."""
+"""Fisher-Glass: CVaR over environments of inverse nuisance-projected task information, with certificates and data
+repairs."""
 
 from fisher_glass.audit import Audit, FisherGlass, Standardiser
 from fisher_glass.certificate import Certificate, certificate_from_radii, ridge_certificate

@@ -33,7 +33,8 @@ SMALLEST_PROBABILITY = 1e-12
 
 @dataclass(frozen=True)
 class Standardiser:
-    """Centres and scales features by the statistics of the data it was made from, drops constant ones, appends the constant 1."""
+    """Centres and scales features by the statistics of the data it was made from, drops constant ones, appends the
+    constant 1."""
 
     mean: np.ndarray
     scale: np.ndarray
@@ -63,8 +64,9 @@ class Standardiser:
         scaled = (z[:, self.kept] - self.mean[self.kept]) / self.scale[self.kept]
         return np.hstack([scaled, np.ones((len(z), 1))])
 
-    def lift(self, directions: Float[np.ndarray, c * k], blocks: int) -> Float[np.ndarray, "d k"]:
-        """Directions over the input features (``blocks`` free classes stacked) as directions of the head's parameters."""
+    def lift(self, directions: Float[np.ndarray, "c ..."], blocks: int) -> Float[np.ndarray, "d k"]:
+        """Directions over the input features (``blocks`` free classes stacked) as directions of the head's
+        parameters."""
         columns = np.asarray(directions, dtype=float)
         columns = columns[:, None] if columns.ndim == 1 else columns
         if columns.ndim != 2 or len(columns) != blocks * len(self.mean):
@@ -78,9 +80,10 @@ class Audit:
     """What an audit found.
 
     Attributes:
-        table: one row an environment: ``samples, weight, accuracy, loss, raw_information`` (``t^T F t``), ``smallest_eigenvalue``
-            (of F), ``projected_information``, ``glass`` (its inverse, with ridge), ``lower, upper`` (certificate), ``saturation``,
-            ``tail_weight``. Information is per sample; with several task directions the worst is shown.
+        table: one row an environment: ``samples, weight, accuracy, loss, raw_information`` (``t^T F t``),
+            ``smallest_eigenvalue`` (of F), ``projected_information``, ``glass`` (its inverse, with ridge),
+            ``lower, upper`` (certificate), ``saturation``, ``tail_weight``. Information is per sample; with several
+            task directions the worst is shown.
         report: the Fisher-Glass value and its parts.
         certificate: interval for the population FG at this ridge.
         sweep: FG over ridges and tail shares.
@@ -98,7 +101,7 @@ class Audit:
         note = f"; {saturated} environment(s) as good as non-identified at this ridge" if saturated else ""
         c = self.certificate
         if not c.informative.all():
-            note += f"; the upper bound is only 1 / ridge for some environments: more samples, or a ridge above {c.eps:.3g}, tell more"
+            note += f"; some upper bounds are only 1 / ridge: more samples, or a ridge above {c.eps:.3g}, tell more"
         return (
             f"{self.table.to_string(float_format=lambda x: f'{x:.4g}')}\n"
             f"Fisher-Glass (CVaR {self.report.alpha:g}, ridge {c.ridge:.3g}): {c.estimate:.4g}, "
@@ -131,15 +134,17 @@ class Audit:
 class FisherGlass:
     """Audit of a classifier's last layer by environment.
 
-    ``fit`` standardises the features, trains a logistic (softmax) head unless the model's own probabilities are given, estimates the
-    task direction and audits the data. ``audit`` repeats it on held-out data with the same scaling, head, direction and ridge.
+    ``fit`` standardises the features, trains a logistic (softmax) head unless the model's own probabilities are given,
+    estimates the task direction and audits the data. ``audit`` repeats it on held-out data with the same scaling, head,
+    direction and ridge.
 
     Args:
         alpha: tail share of the CVaR, in (0, 1].
         ridge: "auto" (1e-3 of the mean eigenvalue) or a positive number.
-        task: directions over the input features, (q,) or (q, k) on the standardised scale; default: class-mean differences within
-            the attribute values (:func:`task_direction`).
-        nuisance: directions to project out, (q,) or (q, m); default: everything orthogonal to the task, the constant included.
+        task: directions over the input features, (q,) or (q, k) on the standardised scale; default: class-mean
+            differences within the attribute values (:func:`task_direction`).
+        nuisance: directions to project out, (q,) or (q, m); default: everything orthogonal to the task, the constant
+            included.
         weights: "share" (of samples), "uniform", or an array over the sorted environments.
         level: confidence of the certificates, simultaneous over environments.
         certificate: "bootstrap" or "bernstein".
@@ -168,8 +173,12 @@ class FisherGlass:
             raise ValueError(f"an audit needs a positive ridge or 'auto', got {ridge}")
         if isinstance(weights, str) and weights not in ("share", "uniform"):
             raise ValueError(f"weights must be 'share', 'uniform' or numbers, got {weights!r}")
-        self.alpha, self.ridge, self.task, self.nuisance, self.weights = alpha, ridge, task, nuisance, weights
-        self.level, self.certificate, self.regularisation, self.seed = level, certificate, regularisation, seed
+        self.alpha = alpha
+        self.ridge: float | int | Literal["auto"] = ridge
+        self.task, self.nuisance, self.weights = task, nuisance, weights
+        self.level = level
+        self.certificate: Literal["bootstrap", "bernstein"] = certificate
+        self.regularisation, self.seed = regularisation, seed
 
     def fit(
         self,
@@ -177,7 +186,7 @@ class FisherGlass:
         labels: np.ndarray,
         environments: np.ndarray,
         attributes: np.ndarray | None = None,
-        probabilities: Float[np.ndarray, n * c] | None = None,
+        probabilities: Float[np.ndarray, "n ..."] | None = None,
     ) -> FisherGlass:
         """Set scaling, head, task direction and ridge from these data, and audit them.
 
@@ -186,7 +195,8 @@ class FisherGlass:
             labels: class of each sample; any sortable values.
             environments: environment of each sample.
             attributes: values within which classes are compared to find the task direction; default: the environments.
-            probabilities: p(second class) (n,) or all class probabilities (n, c) of the user's model; default: a head is trained.
+            probabilities: p(second class) (n,) or all class probabilities (n, c) of the user's model; default: a head
+                is trained.
 
         Raises:
             ValueError: shapes that differ, NaN, one class only, no attribute value that holds both classes.
@@ -224,7 +234,7 @@ class FisherGlass:
         features: Float[np.ndarray, "n q"],
         labels: np.ndarray,
         environments: np.ndarray,
-        probabilities: Float[np.ndarray, n * c] | None = None,
+        probabilities: Float[np.ndarray, "n ..."] | None = None,
     ) -> Audit:
         """Audit data (held out, say) with the scaling, head, direction and ridge of ``fit``.
 
@@ -283,11 +293,12 @@ class FisherGlass:
         features: Float[np.ndarray, "n q"],
         environments: np.ndarray,
         labels: np.ndarray | None = None,
-        probabilities: Float[np.ndarray, n * c] | None = None,
+        probabilities: Float[np.ndarray, "n ..."] | None = None,
         policy: Policy = "tti",
         budget: int | None = None,
     ) -> pd.DataFrame:
-        """Rank candidate samples by how much they would repair the audited (fitted) data; two-class heads with one task direction.
+        """Rank candidate samples by how much they would repair the audited (fitted) data; two-class heads with one task
+        direction.
 
         Args:
             features: of the candidates, as in ``fit``.
@@ -295,10 +306,12 @@ class FisherGlass:
             labels: of the candidates; without them the present loss is unknown and only direction counts.
             probabilities: of the user's model, where ``fit`` was given them.
             policy: "tti", "direction", "loss" or "random".
-            budget: choose that many greedily, each given the ones before, and return those in order; default: score all at once.
+            budget: choose that many greedily, each given the ones before, and return those in order; default: score all
+                at once.
 
         Returns:
-            Indexed by candidate, best first: ``environment, influence`` (before any choice), ``gain`` (exact decrease of its
+            Indexed by candidate, best first: ``environment, influence`` (before any choice), ``gain`` (exact decrease
+                of its
             environment's glass value), ``loss``; with a budget also ``fisher_glass`` after each choice.
 
         Raises:
@@ -354,12 +367,9 @@ class FisherGlass:
 
     def _model(self, features: np.ndarray, probabilities: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         z = self.standardiser_(features)
-        if self.head_ is None and probabilities is None:
+        if probabilities is None and self.head_ is None:
             raise ValueError("fit was given the model's probabilities, so give those of these samples too")
-        if probabilities is None:
-            p = self.head_.predict_proba(z[:, :-1])  # type: ignore[union-attr]
-        else:
-            p = np.asarray(probabilities, dtype=float)
+        p = self.head_.predict_proba(z[:, :-1]) if probabilities is None else np.asarray(probabilities, dtype=float)
         if p.ndim == 2 and p.shape[1] != len(self.classes_):
             raise ValueError(f"expected probabilities of {len(self.classes_)} classes, got {p.shape[1]}")
         if p.ndim == 2 and p.shape[1] == 2:

@@ -1,8 +1,10 @@
-"""Ridge certificates: an interval for the population Fisher-Glass from samples (specification 3.5, reconstructed statement).
+"""Ridge certificates: an interval for the population Fisher-Glass from samples (specification 3.5, reconstructed
+statement).
 
-If ``||F_hat_e - F_e||_op <= eps_e`` then ``(1 - eps_e/ridge)(F_hat_e + ridge) <= F_e + ridge <= (1 + eps_e/ridge)(F_hat_e + ridge)``
-in the Loewner order, so ``g_hat_e / (1 + eps_e/ridge) <= g_e <= g_hat_e / (1 - eps_e/ridge)``; the CVaR is monotone, so it keeps the
-order. Without a ridge no such bound exists. The radius of each environment is used, not the largest of all: never looser.
+If ``||F_hat_e - F_e||_op <= eps_e`` then
+``(1 - eps_e/ridge)(F_hat_e + ridge) <= F_e + ridge <= (1 + eps_e/ridge)(F_hat_e + ridge)`` in the Loewner order, so
+``g_hat_e / (1 + eps_e/ridge) <= g_e <= g_hat_e / (1 - eps_e/ridge)``; the CVaR is monotone, so it keeps the order.
+Without a ridge no such bound exists. The radius of each environment is used, not the largest of all: never looser.
 """
 
 from collections.abc import Sequence
@@ -89,10 +91,10 @@ def bootstrap_radius(
 ) -> float:
     """Quantile of ``||F_boot - F_hat||_op`` by the Gaussian multiplier bootstrap.
 
-    ``F_boot - F_hat = (1/n) sum_i xi_i (A_i - F_hat)`` with standard normal ``xi`` and ``A_i`` the information of sample i is, given the
-    data, a Gaussian matrix whose covariance is the samples' own. With few parameters it is drawn from that covariance,
-    O(n D^2 + draws D^2) for D = d (d + 1) / 2, which does not grow with draws * n; with many, from the multipliers. The
-    distribution is the same.
+    ``F_boot - F_hat = (1/n) sum_i xi_i (A_i - F_hat)`` with standard normal ``xi`` and ``A_i`` the information of
+    sample i is, given the data, a Gaussian matrix whose covariance is the samples' own. With few parameters it is drawn
+    from that covariance, O(n D^2 + draws D^2) for D = d (d + 1) / 2, which does not grow with draws * n; with many,
+    from the multipliers. The distribution is the same.
 
     Args:
         rows: a row a sample, or r rows a sample, with ``F_hat = mean_i rows_i^T rows_i``.
@@ -137,7 +139,8 @@ def bernstein_radius(rows: Float[np.ndarray, "n *r d"], confidence: float, bound
     Args:
         rows: a row a sample, or r rows a sample, with ``F_hat = mean_i A_i``, ``A_i = rows_i^T rows_i``.
         confidence: probability that the radius holds with.
-        bound: R with ``||A_i|| <= R^2`` for sure; the largest observed unless given (then the guarantee is only heuristic).
+        bound: R with ``||A_i|| <= R^2`` for sure; the largest observed unless given (then the guarantee is only
+            heuristic).
 
     ``v = ||E[(A - F)^2]||`` is estimated by the sample.
     """
@@ -154,8 +157,8 @@ def bernstein_radius(rows: Float[np.ndarray, "n *r d"], confidence: float, bound
 
 def ridge_certificate(
     rows_by_environment: Sequence[Float[np.ndarray, "_ *r d"]],
-    task: Float[np.ndarray, "d *k"] | TaskFrame,
-    nuisance: Float[np.ndarray, "d *m"] | None = None,
+    task: Float[np.ndarray, "d ..."] | TaskFrame,
+    nuisance: Float[np.ndarray, "d ..."] | None = None,
     *,
     alpha: float = 0.1,
     ridge: float | int | Literal["auto"] = "auto",
@@ -169,8 +172,8 @@ def ridge_certificate(
     """Interval for the population Fisher-Glass at one ridge, simultaneous over environments.
 
     Args:
-        rows_by_environment: for every environment its samples' rows s_i with ``F_hat_e = mean_i s_i s_i^T`` (``logistic_rows``, or
-            scores of any model), or r rows a sample, (n, r, d) (``softmax_rows``).
+        rows_by_environment: for every environment its samples' rows s_i with ``F_hat_e = mean_i s_i s_i^T``
+            (``logistic_rows``, or scores of any model), or r rows a sample, (n, r, d) (``softmax_rows``).
         task, nuisance: as :func:`fisher_glass.fisher_glass`.
         alpha: tail share.
         ridge: "auto" or a positive number.

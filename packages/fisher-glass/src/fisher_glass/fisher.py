@@ -1,10 +1,12 @@
 """Fisher information of classifier heads, one matrix an environment.
 
-The model is ``p(y | z)`` with parameter ``theta`` in R^d and score ``s = grad_theta log p(y | z)``; the Fisher information of
-environment e is ``F_e = E_e[s s^T]`` with ``y`` drawn from the model (specification 3.1, reconstruction).
+The model is ``p(y | z)`` with parameter ``theta`` in R^d and score ``s = grad_theta log p(y | z)``; the Fisher
+information of environment e is ``F_e = E_e[s s^T]`` with ``y`` drawn from the model (specification 3.1,
+reconstruction).
 
-An environment's matrix is kept in the cheaper of two exact forms: dense (d, d), or, when samples are fewer than parameters, a
-square-root factor ``S`` of n rows with ``F = S^T S``. Both answer the same question, ``(F + ridge Id)^{-1} rhs``, with one
+An environment's matrix is kept in the cheaper of two exact forms: dense (d, d), or, when samples are fewer than
+parameters, a square-root factor ``S`` of n rows with ``F = S^T S``. Both answer the same question,
+``(F + ridge Id)^{-1} rhs``, with one
 Cholesky factorisation: of a (d, d) matrix, or (Woodbury) of an (n, n) one.
 """
 
@@ -33,68 +35,64 @@ def require_finite(name: str, array: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class Fisher:
-    """Fisher information of one environment, as a dense ``matrix`` (d, d) or a ``factor`` (n, d) with ``F = factor^T factor``."""
+    """Fisher information of one environment.
 
-    matrix: np.ndarray | None = None
-    factor: np.ndarray | None = None
+    Attributes:
+        array: F itself (d, d), or, when ``factored``, rows S (n, d) with ``F = S^T S``.
+        factored: which of the two ``array`` is.
+    """
 
-    def __post_init__(self) -> None:
-        if (self.matrix is None) == (self.factor is None):
-            raise ValueError("Fisher needs exactly one of matrix and factor")
+    array: np.ndarray
+    factored: bool = False
 
     @property
     def dimension(self) -> int:
         """Number of parameters d."""
-        return (self.factor if self.matrix is None else self.matrix).shape[1]  # type: ignore[union-attr]
+        return self.array.shape[1]
 
     @property
     def trace(self) -> float:
         """Trace of F."""
-        return float(np.trace(self.matrix)) if self.factor is None else float(np.sum(self.factor**2))
+        return float(np.sum(self.array**2)) if self.factored else float(np.trace(self.array))
 
     def dense(self) -> Float[np.ndarray, "d d"]:
         """F as a (d, d) array."""
-        return self.factor.T @ self.factor if self.matrix is None else self.matrix  # type: ignore[union-attr]
+        return self.array.T @ self.array if self.factored else self.array
 
     def restrict(self, basis: Float[np.ndarray, "d q"] | None) -> "Fisher":
         """``basis^T F basis`` in the cheaper of the two forms; ``None`` stands for the identity."""
         if basis is None:
             return self
-        if self.factor is None:
-            return Fisher(matrix=basis.T @ self.matrix @ basis)
-        return fisher_of_rows(self.factor @ basis)
+        if self.factored:
+            return fisher_of_rows(self.array @ basis)
+        return Fisher(basis.T @ self.array @ basis)
 
     def scaled(self, factor: float) -> "Fisher":
         """``factor * F``."""
-        if self.factor is None:
-            return Fisher(matrix=factor * self.matrix)
-        return Fisher(factor=np.sqrt(factor) * self.factor)
+        return Fisher(self.array * (np.sqrt(factor) if self.factored else factor), self.factored)
 
     def quadratic(self, directions: Float[np.ndarray, "d k"]) -> Float[np.ndarray, "k k"]:
         """``directions^T F directions``: the raw information on them, nothing projected out."""
-        if self.factor is None:
-            return directions.T @ self.matrix @ directions
-        projected = self.factor @ directions
-        return projected.T @ projected
+        product = self.array @ directions
+        return product.T @ product if self.factored else directions.T @ product
 
     def ridge_solve(self, rhs: Float[np.ndarray, "d k"], ridge: float) -> Float[np.ndarray, "d k"]:
-        """``(F + ridge Id)^{-1} rhs`` for ridge > 0 with one Cholesky factorisation (Woodbury when F is held as a factor)."""
-        if self.factor is None:
-            shifted = self.matrix + ridge * np.eye(self.dimension)
-            return cho_solve(
-                cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False), rhs, check_finite=False
-            )
-        gram = self.factor @ self.factor.T + ridge * np.eye(len(self.factor))
-        inner = cho_solve(
-            cho_factor(gram, lower=True, overwrite_a=True, check_finite=False), self.factor @ rhs, check_finite=False
-        )
-        return (rhs - self.factor.T @ inner) / ridge
+        """``(F + ridge Id)^{-1} rhs`` for ridge > 0 with one Cholesky factorisation.
+
+        Of a (d, d) matrix, or, when factored, of the (n, n) matrix ``S S^T + ridge Id`` (Woodbury).
+        """
+        S = self.array
+        core = (S @ S.T if self.factored else S) + ridge * np.eye(len(S))
+        root = cho_factor(core, lower=True, overwrite_a=True, check_finite=False)
+        if not self.factored:
+            return cho_solve(root, rhs, check_finite=False)
+        return (rhs - S.T @ cho_solve(root, S @ rhs, check_finite=False)) / ridge
 
 
 def fisher_of_rows(rows: Float[np.ndarray, "n *r d"]) -> Fisher:
     """``sum_i rows_i^T rows_i``: dense when there are at least as many rows as parameters, else kept as the factor."""
     flat = rows.reshape(-1, rows.shape[-1])
-    return Fisher(matrix=flat.T @ flat) if len(flat) >= flat.shape[1] else Fisher(factor=flat)
+    return Fisher(flat.T @ flat) if len(flat) >= flat.shape[1] else Fisher(flat, factored=True)
 
 
 def as_fisher(fisher: "Fisher | np.ndarray") -> Fisher:
@@ -121,9 +119,9 @@ def as_fisher(fisher: "Fisher | np.ndarray") -> Fisher:
         lowest = float(np.linalg.eigvalsh(matrix)[0])
         if lowest < -allowed:
             raise ValueError(
-                f"a Fisher matrix must be positive semidefinite, got eigenvalue {lowest:.3g} (trace {np.trace(matrix):.3g})"
+                f"a Fisher matrix must be positive semidefinite, got eigenvalue {lowest:.3g} at trace {np.trace(matrix):.3g}"
             ) from None
-    return Fisher(matrix=matrix)
+    return Fisher(matrix)
 
 
 def logistic_rows(
@@ -151,7 +149,8 @@ def logistic_fisher(
     probabilities: Float[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"] | None = None,
 ) -> Float[np.ndarray, "d d"]:
-    """True Fisher of a logistic head, ``sum_i w_i p_i (1 - p_i) z_i z_i^T`` (weights 1/n unless given; quadrature weights work too).
+    """True Fisher of a logistic head, ``sum_i w_i p_i (1 - p_i) z_i z_i^T`` (weights 1/n unless given; quadrature
+    weights work too).
 
     Raises:
         ValueError: as :func:`logistic_rows`; or weights of another length or negative.
@@ -171,10 +170,12 @@ def logistic_fisher(
 def softmax_rows(
     features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n c"]
 ) -> Float[np.ndarray, "n r d"]:
-    """Rows of the true Fisher of a softmax head with the last class as reference (logit 0): r = c - 1 rows a sample, d = r q.
+    """Rows of the true Fisher of a softmax head with the last class as reference (logit 0): r = c - 1 rows a sample, d
+    = r q.
 
-    ``diag(p) - p p^T`` over the first c - 1 classes has the exact root ``diag(sqrt p) - p sqrt(p)^T / (1 + sqrt(p_last))``,
-    so sample i gives the rows ``root_j kron z_i``, whose outer products sum to its information.
+    ``diag(p) - p p^T`` over the first c - 1 classes has the exact root
+    ``diag(sqrt p) - p sqrt(p)^T / (1 + sqrt(p_last))``, so sample i gives the rows ``root_j kron z_i``, whose outer
+    products sum to its information.
 
     Raises:
         ValueError: shapes differ, values are not finite, or the rows of ``probabilities`` do not sum to 1.
@@ -199,13 +200,15 @@ def softmax_rows(
 def softmax_fisher(
     features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n c"]
 ) -> Float[np.ndarray, "d d"]:
-    """True Fisher of a softmax head, gauge fixed by dropping the last class: ``mean_i (diag(p) - p p^T) kron z z^T``, d = (c - 1) q."""
+    """True Fisher of a softmax head, gauge fixed by dropping the last class: ``mean_i (diag(p) - p p^T) kron z z^T``, d
+    = (c - 1) q."""
     rows = softmax_rows(features, probabilities)
     return fisher_of_rows(rows / np.sqrt(len(rows))).dense()
 
 
 def score_fisher(scores: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
-    """Mean outer product of given scores: true Fisher when labels were drawn from the model, empirical Fisher when observed."""
+    """Mean outer product of given scores: true Fisher when labels were drawn from the model, empirical Fisher when
+    observed."""
     s = np.asarray(scores, dtype=float)
     if s.ndim != 2 or not len(s):
         raise ValueError(f"expected scores of shape (n >= 1, d), got {s.shape}")
@@ -281,7 +284,8 @@ class EnvironmentFisher:
 
 
 def environment_weights(weights: np.ndarray | Sequence[float] | None, environments: int) -> np.ndarray:
-    """Weights pi that sum to 1: uniform for ``None``; others are checked, and rescaled with a warning when they do not sum to 1."""
+    """Weights pi that sum to 1: uniform for ``None``; others are checked, and rescaled with a warning when they do not
+    sum to 1."""
     if weights is None:
         return np.full(environments, 1 / environments)
     pi = np.asarray(weights, dtype=float)
@@ -317,7 +321,7 @@ def group_rows(
 
 def environment_fishers(
     features: Float[np.ndarray, "n q"],
-    probabilities: Float[np.ndarray, "n *c"],
+    probabilities: Float[np.ndarray, "n ..."],
     environments: np.ndarray,
     normalise: Normalise = "per_env",
     labels: Sequence[object] | None = None,
@@ -330,8 +334,8 @@ def environment_fishers(
         features: feature vectors with the constant appended.
         probabilities: p(y = 1 | z), or all class probabilities.
         environments: environment of each sample.
-        normalise: "per_env" divides by the environment's own count, "pooled" by the total count (how much information the data
-            set holds on the environment).
+        normalise: "per_env" divides by the environment's own count, "pooled" by the total count (how much information
+            the data set holds on the environment).
         labels: environments wanted and their order; default: sorted unique values. One without a sample is an error.
         weights: pi; default the share of samples.
         observed: observed classes (0..c-1): gives the *empirical* Fisher of observed scores instead of the true one.
@@ -354,14 +358,14 @@ def environment_fishers(
 
 
 def head_rows(
-    features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n *c"]
+    features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n ..."]
 ) -> Float[np.ndarray, "n *r d"]:
     """:func:`logistic_rows` or :func:`softmax_rows`, by the shape of ``probabilities``."""
     return logistic_rows(features, probabilities) if probabilities.ndim == 1 else softmax_rows(features, probabilities)
 
 
 def observed_scores(
-    features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n *c"], observed: np.ndarray
+    features: Float[np.ndarray, "n q"], probabilities: Float[np.ndarray, "n ..."], observed: np.ndarray
 ) -> Float[np.ndarray, "n d"]:
     """Scores at the observed labels, ``(1[y] - p) kron z`` over the free classes: rows of the empirical Fisher.
 

@@ -1,8 +1,9 @@
 """Tail-transverse influence: which candidate sample repairs the tail (specification 3.6.3, reconstruction).
 
-Adding ``s s^T`` to ``F_e`` lowers the glass value of that environment by exactly ``D = (a_e^T s)^2 / (1 + s^T M_e s)`` with
-``M_e = (F_e + ridge)^{-1}`` and ``a_e = M_e t``, the efficient direction, transverse to the nuisance in the Fisher metric. A candidate's
-influence is ``(q_e D)^p * leverage^r``: tail weight and direction, times how badly the present model does on it.
+Adding ``s s^T`` to ``F_e`` lowers the glass value of that environment by exactly ``D = (a_e^T s)^2 / (1 + s^T M_e s)``
+with ``M_e = (F_e + ridge)^{-1}`` and ``a_e = M_e t``, the efficient direction, transverse to the nuisance in the Fisher
+metric. A candidate's influence is ``(q_e D)^p * leverage^r``: tail weight and direction, times how badly the present
+model does on it.
 """
 
 from dataclasses import dataclass
@@ -23,9 +24,9 @@ EXPONENTS: dict[str, tuple[float, float]] = {"tti": (1.0, 1.0), "direction": (1.
 class RepairState:
     """What is needed to score every candidate, kept up to date by rank-one updates.
 
-    Per candidate the products ``a_e^T s`` and ``s^T M_e s`` are kept. Adding one candidate costs one product ``S M s`` over the
-    candidates of its environment, O(candidates * d), and one rank-one update of M_e, O(d^2): never a new factorisation, never
-    O(candidates * d^2).
+    Per candidate the products ``a_e^T s`` and ``s^T M_e s`` are kept. Adding one candidate costs one product ``S M s``
+    over the candidates of its environment, O(candidates * d), and one rank-one update of M_e, O(d^2): never a new
+    factorisation, never O(candidates * d^2).
 
     Attributes:
         glass: g_e (E,), current.
@@ -134,7 +135,7 @@ def tail_transverse_influence(
     candidate_environments: np.ndarray,
     losses: Float[np.ndarray, " n"] | None,
     task: Float[np.ndarray, " d"] | TaskFrame,
-    nuisance: Float[np.ndarray, "d *m"] | None = None,
+    nuisance: Float[np.ndarray, "d ..."] | None = None,
     *,
     alpha: float = 0.1,
     ridge: float | int | Literal["auto"] = "auto",
@@ -144,8 +145,8 @@ def tail_transverse_influence(
     """Influence ``(q_e D)^p * leverage^r`` of every candidate, before any is added.
 
     Args:
-        environment_fisher: what is known now; with "pooled" normalisation one more sample adds ``s s^T / N``, so scale ``rows`` by
-            ``1 / sqrt(N)``.
+        environment_fisher: what is known now; with "pooled" normalisation one more sample adds ``s s^T / N``, so scale
+            ``rows`` by ``1 / sqrt(N)``.
         rows: what a candidate adds to its environment is ``row row^T`` (``logistic_rows(...) / sqrt(N)``).
         candidate_environments: label of the environment each candidate belongs to.
         losses: present loss of every candidate (leverage after division by the median), or ``None`` for 1.
@@ -153,7 +154,8 @@ def tail_transverse_influence(
         direction_power, leverage_power: p and r.
 
     Raises:
-        ValueError: bad shapes, NaN, negative losses, an environment that was not audited, ridge 0, several task directions.
+        ValueError: bad shapes, NaN, negative losses, an environment that was not audited, ridge 0, several task
+            directions.
     """
     problem = _problem(environment_fisher, rows, candidate_environments, losses, task, nuisance, alpha, ridge)
     return problem.scores(direction_power, leverage_power)
@@ -164,7 +166,7 @@ def glass_decrease(
     rows: Float[np.ndarray, "n d"],
     candidate_environments: np.ndarray,
     task: Float[np.ndarray, " d"] | TaskFrame,
-    nuisance: Float[np.ndarray, "d *m"] | None = None,
+    nuisance: Float[np.ndarray, "d ..."] | None = None,
     *,
     ridge: float | int | Literal["auto"] = "auto",
 ) -> Float[np.ndarray, " n"]:
@@ -181,7 +183,7 @@ def select_repairs(
     candidate_environments: np.ndarray,
     losses: Float[np.ndarray, " n"] | None,
     task: Float[np.ndarray, " d"] | TaskFrame,
-    nuisance: Float[np.ndarray, "d *m"] | None = None,
+    nuisance: Float[np.ndarray, "d ..."] | None = None,
     *,
     budget: int,
     policy: Policy = "tti",
@@ -194,8 +196,8 @@ def select_repairs(
 
     Args:
         policy: "tti" (direction and leverage), "direction", "loss", or "random".
-        greedy: re-score after every choice with rank-one updates; ``False``: the best ``budget`` by first score, which tends to pick
-            near-duplicates.
+        greedy: re-score after every choice with rank-one updates; ``False``: the best ``budget`` by first score, which
+            tends to pick near-duplicates.
         rng: for "random"; a fixed seed unless given.
         Other arguments: as :func:`tail_transverse_influence`.
 
@@ -203,8 +205,8 @@ def select_repairs(
         Chosen candidates in order (budget,), and the FG before and after every choice (budget + 1,).
 
     Raises:
-        ValueError: as :func:`tail_transverse_influence`; an unknown policy; a budget below 1 or above the number of candidates;
-            policy "loss" without losses.
+        ValueError: as :func:`tail_transverse_influence`; an unknown policy; a budget below 1 or above the number of
+            candidates; policy "loss" without losses.
     """
     if policy not in get_args(Policy):
         raise ValueError(f"policy must be one of {', '.join(get_args(Policy))}, got {policy!r}")

@@ -23,7 +23,8 @@ def module_scores(
     Args:
         model: returns logits, (n,) or (n, 1) of one class against the other, or (n, c >= 2); put it in eval mode first.
         inputs: n inputs, batch first.
-        parameters: names of the parameters that make up theta (a last layer: ``["head.weight", "head.bias"]``); default: all.
+        parameters: names of the parameters that make up theta (a last layer: ``["head.weight", "head.bias"]``);
+            default: all.
         samples: draws of y for each input.
         generator: randomness of the draws.
 
@@ -66,7 +67,7 @@ def module_scores(
 
 def penultimate_features(
     model: nn.Module, layer: str, inputs: Tensor, batch_size: int = 256
-) -> tuple[Float[np.ndarray, "n q"], Float[np.ndarray, "n *c"]]:
+) -> tuple[Float[np.ndarray, "n q"], Float[np.ndarray, "n ..."]]:
     """What the last linear layer sees, and the probabilities that the model gives: all an audit of the head needs.
 
     Args:

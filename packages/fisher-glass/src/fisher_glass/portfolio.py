@@ -1,8 +1,8 @@
 """Portfolios: complementary views of the same task, whose information adds up (specification 3.6.2, reconstruction).
 
-``I_e(w) = sum_j w_j I_e^(j)``. A view that is blind on a set of codimension kappa in environment space has ``I ~ distance^2`` there; a
-portfolio of m independent views is blind only on the intersection, of codimension ``m kappa``. Then ``P(I <= t) ~ t^(m kappa / 2)``
-and ``E[1 / I]`` is finite exactly when ``m kappa > 2``.
+``I_e(w) = sum_j w_j I_e^(j)``. A view that is blind on a set of codimension kappa in environment space has
+``I ~ distance^2`` there; a portfolio of m independent views is blind only on the intersection, of codimension
+``m kappa``. Then ``P(I <= t) ~ t^(m kappa / 2)`` and ``E[1 / I]`` is finite exactly when ``m kappa > 2``.
 """
 
 from math import gamma, pi
@@ -76,7 +76,8 @@ def portfolio_weights(
 
 
 def ball_tail(m: int, t: float) -> float:
-    """Exact ``P(mean_j delta_j^2 <= t)`` for delta uniform on (-1, 1)^m and ``m t <= 1``: ``V_m (m t)^(m/2) / 2^m``, V_m the unit ball."""
+    """Exact ``P(mean_j delta_j^2 <= t)`` for delta uniform on (-1, 1)^m and ``m t <= 1``: ``V_m (m t)^(m/2) / 2^m``,
+    V_m the unit ball."""
     if m < 1 or not 0 <= m * t <= 1:
         raise ValueError(f"the closed form needs m >= 1 and 0 <= m t <= 1, got m={m}, t={t}")
     return pi ** (m / 2) / gamma(m / 2 + 1) * (m * t) ** (m / 2) / 2**m

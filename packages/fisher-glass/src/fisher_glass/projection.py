@@ -1,9 +1,9 @@
 """Task information after nuisance projection: the efficient information of semiparametric statistics.
 
 With orthonormal task basis T and nuisance basis N the projected information is the Schur complement
-``I = F_TT - F_TN F_NN^+ F_NT``, for one task direction ``I = min_u (t + N u)^T F (t + N u)`` (specification 3.2, reconstruction).
-With a ridge, ``I_ridge^{-1}`` is the task block of ``(B^T F B + ridge Id)^{-1}``, ``B = [T N]``: one Cholesky solve, no
-pseudo-inverse.
+``I = F_TT - F_TN F_NN^+ F_NT``, for one task direction ``I = min_u (t + N u)^T F (t + N u)`` (specification 3.2,
+reconstruction). With a ridge, ``I_ridge^{-1}`` is the task block of ``(B^T F B + ridge Id)^{-1}``, ``B = [T N]``: one
+Cholesky solve, no pseudo-inverse.
 """
 
 import warnings
@@ -25,7 +25,8 @@ class TaskFrame:
 
     Attributes:
         task: (d, k) orthonormal task basis T.
-        basis: (d, k + m) ``[T N]`` orthonormal, or ``None`` when the nuisance is the whole complement of T (then no basis change
+        basis: (d, k + m) ``[T N]`` orthonormal, or ``None`` when the nuisance is the whole complement of T (then no
+            basis change
             is needed: ``T^T (F + ridge)^{-1} T`` is the same in any orthonormal basis).
     """
 
@@ -51,7 +52,7 @@ class TaskFrame:
 
 
 def task_frame(
-    task: Float[np.ndarray, "d *k"], nuisance: Float[np.ndarray, "d *m"] | None, dimension: int
+    task: Float[np.ndarray, "d ..."], nuisance: Float[np.ndarray, "d ..."] | None, dimension: int
 ) -> TaskFrame:
     """Check and orthonormalise task and nuisance; the nuisance is made orthogonal to the task.
 
@@ -87,8 +88,8 @@ def task_frame(
 
 def projected_information(
     F: Fisher | Float[np.ndarray, "d d"],
-    task: Float[np.ndarray, "d *k"] | TaskFrame,
-    nuisance: Float[np.ndarray, "d *m"] | None = None,
+    task: Float[np.ndarray, "d ..."] | TaskFrame,
+    nuisance: Float[np.ndarray, "d ..."] | None = None,
     ridge: float = 0.0,
 ) -> Float[np.ndarray, "k k"]:
     """Nuisance-projected task information, the Schur complement of ``F + ridge Id`` onto the task.
@@ -112,8 +113,8 @@ def projected_information(
 
 def inverse_projected_information(
     F: Fisher | Float[np.ndarray, "d d"],
-    task: Float[np.ndarray, "d *k"] | TaskFrame,
-    nuisance: Float[np.ndarray, "d *m"] | None = None,
+    task: Float[np.ndarray, "d ..."] | TaskFrame,
+    nuisance: Float[np.ndarray, "d ..."] | None = None,
     ridge: float = 0.0,
 ) -> Float[np.ndarray, "k k"]:
     """Inverse of :func:`projected_information`; all ``inf`` when ridge is 0 and some task direction is not identified.
@@ -136,11 +137,12 @@ def inverse_projected_information(
 
 def efficient_direction(
     F: Fisher | Float[np.ndarray, "d d"],
-    task: Float[np.ndarray, "d *k"] | TaskFrame,
-    nuisance: Float[np.ndarray, "d *m"] | None,
+    task: Float[np.ndarray, "d ..."] | TaskFrame,
+    nuisance: Float[np.ndarray, "d ..."] | None,
     ridge: float,
 ) -> Float[np.ndarray, "d k"]:
-    """``a = (F + ridge)^{-1} T`` inside ``span[T N]``: transverse to the nuisance in the Fisher metric, ``N^T (F + ridge) a = 0``.
+    """``a = (F + ridge)^{-1} T`` inside ``span[T N]``: transverse to the nuisance in the Fisher metric,
+    ``N^T (F + ridge) a = 0``.
 
     Raises:
         ValueError: as :func:`projected_information`; the ridge must be positive.
@@ -153,7 +155,8 @@ def efficient_direction(
 
 
 def glass_value(inverse_information: Float[np.ndarray, "k k"]) -> float:
-    """Largest eigenvalue of an inverse projected information: the worst task direction (infinite when not identified)."""
+    """Largest eigenvalue of an inverse projected information: the worst task direction (infinite when not
+    identified)."""
     if not np.isfinite(inverse_information).all():
         return float("inf")
     return float(np.linalg.eigvalsh(inverse_information)[-1])
@@ -162,10 +165,11 @@ def glass_value(inverse_information: Float[np.ndarray, "k k"]) -> float:
 def task_direction(
     features: Float[np.ndarray, "n d"], labels: np.ndarray, attributes: np.ndarray | None = None
 ) -> Float[np.ndarray, " d"]:
-    """Default task direction of a two-class head: class-mean difference within each attribute value, summed, normalised.
+    """Default task direction of a two-class head: class-mean difference within each attribute value, summed,
+    normalised.
 
-    ``t ~ sum_a (mean[z | y = 1, a] - mean[z | y = 0, a])`` on standardised features (specification 3.1, reconstruction). Values of
-    the attribute that lack one of the classes say nothing about the class and are skipped.
+    ``t ~ sum_a (mean[z | y = 1, a] - mean[z | y = 0, a])`` on standardised features (specification 3.1,
+    reconstruction). Values of the attribute that lack one of the classes say nothing about the class and are skipped.
 
     Raises:
         ValueError: labels other than 0 and 1, NaN, or no attribute value that holds both classes.
@@ -194,9 +198,11 @@ def task_direction(
 def softmax_task(
     features: Float[np.ndarray, "n q"], labels: np.ndarray, classes: int, attributes: np.ndarray | None = None
 ) -> Float[np.ndarray, "d k"]:
-    """Task basis of a softmax head (last class as reference): one class-against-reference direction for each free class.
+    """Task basis of a softmax head (last class as reference): one class-against-reference direction for each free
+    class.
 
-    Column c is ``e_c kron t_c`` with ``t_c`` the :func:`task_direction` of class c against the last class (reconstruction).
+    Column c is ``e_c kron t_c`` with ``t_c`` the :func:`task_direction` of class c against the last class
+    (reconstruction).
     """
     y = np.asarray(labels)
     q = features.shape[1]

@@ -1,6 +1,7 @@
 """Reserves: mix a share of randomised or balanced data into every environment (specification 3.6.1, reconstruction).
 
-``F_e(r_e) = (1 - r_e) F_e + r_e R``. Schur complements are superadditive, so ``g_e <= 1 / (r_e I_R)`` even where the environment
+``F_e(r_e) = (1 - r_e) F_e + r_e R``. Schur complements are superadditive, so ``g_e <= 1 / (r_e I_R)`` even where the
+environment
 itself tells nothing about the task: a reserve lifts a Fisher-null tail.
 """
 
@@ -50,7 +51,7 @@ def with_reserve(
     if len(R) != environment_fisher.dimension:
         raise ValueError(f"the reserve must be of size {environment_fisher.dimension}, got {len(R)}")
     mixed = tuple(
-        Fisher(matrix=(1 - share) * fisher.dense() + share * R)
+        Fisher((1 - share) * fisher.dense() + share * R)
         for share, fisher in zip(r, environment_fisher.fishers, strict=True)
     )
     counts = np.zeros_like(environment_fisher.counts)
@@ -64,15 +65,15 @@ def allocate_reserve(
     reserve: Fisher | Float[np.ndarray, "d d"],
     budget: float,
     task: Float[np.ndarray, " d"] | TaskFrame,
-    nuisance: Float[np.ndarray, "d *m"] | None = None,
+    nuisance: Float[np.ndarray, "d ..."] | None = None,
     alpha: float = 0.1,
     ridge: float | int | Literal["auto"] = "auto",
 ) -> ReserveAllocation:
     """Shares that minimise FG at a given budget, for one task direction.
 
-    Minimises ``c + (1/alpha) sum pi_e (g_e(r_e) - c)_+`` over ``0 <= r_e <= 1``, ``sum pi_e r_e = budget``: convex, as g_e is a convex
-    function of r_e. Solved in epigraph form by sequential quadratic programming (scipy); each g_e is a sum of d simple fractions
-    in r_e after one generalised eigendecomposition, so a step costs O(E d).
+    Minimises ``c + (1/alpha) sum pi_e (g_e(r_e) - c)_+`` over ``0 <= r_e <= 1``, ``sum pi_e r_e = budget``: convex, as
+    g_e is a convex function of r_e. Solved in epigraph form by sequential quadratic programming (scipy); each g_e is a
+    sum of d simple fractions in r_e after one generalised eigendecomposition, so a step costs O(E d).
 
     Raises:
         ValueError: budget outside (0, 1), more than one task direction, ridge 0, bad alpha.
@@ -91,27 +92,28 @@ def allocate_reserve(
     pi = environment_fisher.weights
     glass = _GlassOfShare(environment_fisher, as_fisher(reserve), frame, lam)
     uniform = np.full(len(pi), budget)
-    uniform_value, tail = cvar(glass(uniform)[0], pi, alpha)
+    uniform_value, _ = cvar(glass(uniform)[0], pi, alpha)
     shares = _minimise(glass, pi, alpha, budget, uniform, uniform_value)
     value = cvar(glass(shares)[0], pi, alpha)[0]
     return ReserveAllocation(shares, value, uniform_value, before)
 
 
 class _GlassOfShare:
-    """g_e as a function of its share, with derivative: ``sum_i w_ei^2 / ((1 - r) kappa_ei + r)`` in the basis that diagonalises F_e
-    and R together; R plus the ridge is the same for all, so one Cholesky root whitens every environment."""
+    """g_e as a function of its share, with derivative: ``sum_i w_ei^2 / ((1 - r) kappa_ei + r)`` in the basis that
+    diagonalises F_e and R together; R plus the ridge is the same for all, so one Cholesky root whitens every
+    environment."""
 
     def __init__(self, environment_fisher: EnvironmentFisher, reserve: Fisher, frame: TaskFrame, ridge: float) -> None:
         R = reserve.restrict(frame.basis).dense()
         root = np.linalg.cholesky(R + ridge * np.eye(len(R)))
         local = np.linalg.solve(root, frame.local_task[:, 0])
-        self.kappa, self.squares = [], []
+        kappa, squares = [], []
         for fisher in environment_fisher.fishers:
             F = fisher.restrict(frame.basis).dense() + ridge * np.eye(len(R))
             eigenvalues, vectors = np.linalg.eigh(np.linalg.solve(root, np.linalg.solve(root, F).T))
-            self.kappa.append(np.maximum(eigenvalues, 0.0))
-            self.squares.append((vectors.T @ local) ** 2)
-        self.kappa, self.squares = np.array(self.kappa), np.array(self.squares)
+            kappa.append(np.maximum(eigenvalues, 0.0))
+            squares.append((vectors.T @ local) ** 2)
+        self.kappa, self.squares = np.array(kappa), np.array(squares)
 
     def __call__(self, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mix = (1 - shares[:, None]) * self.kappa + shares[:, None]
@@ -135,13 +137,13 @@ def _minimise(
         return np.hstack([np.diag(-glass(x[:E])[1] / scale), np.eye(E), np.ones((E, 1))])
 
     spent = np.concatenate([pi, np.zeros(E + 1)])
-    result = minimize(
+    result = minimize(  # pyright: ignore[reportCallIssue]
         lambda x: float(objective @ x),
         x,
         jac=lambda _: objective,
         method="SLSQP",
         bounds=[(0, 1)] * E + [(0, None)] * E + [(None, None)],
-        constraints=[
+        constraints=[  # pyright: ignore[reportArgumentType]
             {"type": "ineq", "fun": slack, "jac": slack_jacobian},
             {"type": "eq", "fun": lambda x: spent @ x - budget, "jac": lambda _: spent},
         ],

@@ -1,4 +1,5 @@
-"""CVaR over environments of the inverse projected information: the Fisher-Glass value (specification 3.2, reconstruction)."""
+"""CVaR over environments of the inverse projected information: the Fisher-Glass value (specification 3.2,
+reconstruction)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ def cvar(
     weights: Float[np.ndarray, " E"] | Sequence[float] | None = None,
     alpha: float = 0.1,
 ) -> tuple[float, Float[np.ndarray, " E"]]:
-    """Mean of the worst ``alpha`` share of weighted values, with the atom at the quantile split (Rockafellar and Uryasev 2000).
+    """Mean of the worst ``alpha`` share of weighted values, with the atom at the quantile split (Rockafellar and
+    Uryasev 2000).
 
     Args:
         values: one number an environment; larger is worse; ``inf`` is allowed.
@@ -28,7 +30,8 @@ def cvar(
         alpha: tail share in (0, 1]; 1 is the mean.
 
     Returns:
-        The CVaR and its tail weights ``q``, the maximiser of ``sum q v`` with ``0 <= q <= pi / alpha`` and ``sum q = 1``.
+        The CVaR and its tail weights ``q``, the maximiser of ``sum q v`` with ``0 <= q <= pi / alpha`` and
+        ``sum q = 1``.
 
     Raises:
         ValueError: alpha outside (0, 1], NaN values, no value, bad weights.
@@ -67,8 +70,8 @@ class FisherGlassReport:
         loss_cvar: CVaR of the environments' losses at the same alpha, when losses were given.
         labels: names of the environments.
         alpha: tail share.
-        rank_deficient: environments with fewer samples than parameters, by (E,) flags; at ridge 0 their glass value is infinite
-            unless the task happens to lie in the span of their samples.
+        rank_deficient: environments with fewer samples than parameters, by (E,) flags; at ridge 0 their glass value is
+            infinite unless the task happens to lie in the span of their samples.
     """
 
     value: float
@@ -109,8 +112,8 @@ def environment_glass(environment_fisher: EnvironmentFisher, frame: TaskFrame, r
 
 def fisher_glass(
     environment_fisher: EnvironmentFisher,
-    task: Float[np.ndarray, "d *k"] | TaskFrame,
-    nuisance: Float[np.ndarray, "d *m"] | None = None,
+    task: Float[np.ndarray, "d ..."] | TaskFrame,
+    nuisance: Float[np.ndarray, "d ..."] | None = None,
     alpha: float = 0.1,
     ridge: float | int | Literal["auto"] = "auto",
     losses: Float[np.ndarray, " E"] | None = None,
@@ -144,14 +147,14 @@ def fisher_glass(
         loss_tail,
         environment_fisher.labels,
         alpha,
-        np.array([fisher.factor is not None for fisher in environment_fisher.fishers]),
+        np.array([fisher.factored for fisher in environment_fisher.fishers]),
     )
 
 
 def ridge_sweep(
     environment_fisher: EnvironmentFisher,
-    task: Float[np.ndarray, "d *k"] | TaskFrame,
-    nuisance: Float[np.ndarray, "d *m"] | None = None,
+    task: Float[np.ndarray, "d ..."] | TaskFrame,
+    nuisance: Float[np.ndarray, "d ..."] | None = None,
     alphas: Sequence[float] = (0.1, 0.25, 0.5, 1.0),
     factors: Float[np.ndarray, " r"] = SWEEP,
 ) -> pd.DataFrame:

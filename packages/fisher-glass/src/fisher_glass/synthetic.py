@@ -1,7 +1,8 @@
-"""The separation family: a core feature and a nuisance that copies it (specification 3.3 and 3.4, reconstructed statements).
+"""The separation family: a core feature and a nuisance that copies it (specification 3.3 and 3.4, reconstructed
+statements).
 
-Core ``c ~ N(0, 1)``, nuisance ``a = rho c + sqrt(1 - rho^2) z``, ``P(y = 1) = sigmoid(b c)``, true parameter ``(b, 0)``. Loss, accuracy
-and raw core information do not depend on rho; the projected information does:
+Core ``c ~ N(0, 1)``, nuisance ``a = rho c + sqrt(1 - rho^2) z``, ``P(y = 1) = sigmoid(b c)``, true parameter
+``(b, 0)``. Loss, accuracy and raw core information do not depend on rho; the projected information does:
 ``1 / I = 1 / ll + rho^2 / ((1 - rho^2) lp)`` with ``lp = E[s'(b Z)]``, ``ll = E[s'(b Z) Z^2]``.
 """
 
@@ -15,7 +16,8 @@ CHUNK_ROWS = 65_536
 
 
 def sigmoid_moments(scale: float) -> tuple[float, float]:
-    """``lp = E[s'(scale Z)]`` and ``ll = E[s'(scale Z) Z^2]`` for standard normal Z, by adaptive quadrature (absolute 1e-13)."""
+    """``lp = E[s'(scale Z)]`` and ``ll = E[s'(scale Z) Z^2]`` for standard normal Z, by adaptive quadrature (absolute
+    1e-13)."""
     if not np.isfinite(scale):
         raise ValueError(f"scale must be finite, got {scale}")
 
@@ -37,14 +39,16 @@ def core_nuisance_fisher(b: float, rho: float) -> Float[np.ndarray, "2 2"]:
 
 
 def core_nuisance_information(b: float, rho: float) -> float:
-    """``1 / I``, the inverse projected information of the core: ``1 / ll + rho^2 / ((1 - rho^2) lp)``; infinite at |rho| = 1."""
+    """``1 / I``, the inverse projected information of the core: ``1 / ll + rho^2 / ((1 - rho^2) lp)``; infinite at
+    |rho| = 1."""
     _require_rho(rho)
     lp, ll = sigmoid_moments(b)
     return float("inf") if abs(rho) == 1 else 1 / ll + rho**2 / ((1 - rho**2) * lp)
 
 
 def core_nuisance_quadrature(rho: float, nodes: int = 160) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, " n"]]:
-    """Tensor Gauss-Hermite nodes of (core, nuisance) and their probability weights: population averages as finite sums."""
+    """Tensor Gauss-Hermite nodes of (core, nuisance) and their probability weights: population averages as finite
+    sums."""
     _require_rho(rho)
     x, w = np.polynomial.hermite_e.hermegauss(nodes)
     w = w / w.sum()
@@ -58,8 +62,9 @@ def gaussian_logistic_fisher(
 ) -> Float[np.ndarray, "d d"]:
     """Exact Fisher of a logistic head on features ``z ~ N(0, covariance)``.
 
-    With ``u = theta^T z ~ N(0, sigma^2)``: ``E[s'(u) z z^T] = lp (S - S theta theta^T S / sigma^2) + ll S theta theta^T S / sigma^2``
-    with the moments of ``sigmoid_moments(sigma)``.
+    With ``u = theta^T z ~ N(0, sigma^2)``:
+    ``E[s'(u) z z^T] = lp (S - S theta theta^T S / sigma^2) + ll S theta theta^T S / sigma^2`` with the moments of
+    ``sigmoid_moments(sigma)``.
     """
     along = covariance @ theta
     variance = float(theta @ along)
@@ -124,12 +129,14 @@ def fit_logistic(
 
 
 def direction_error(theta: Float[np.ndarray, "fits 2"]) -> Float[np.ndarray, " fits"]:
-    """Excess disagreement with the Bayes rule on decorrelated data: the angle of (c, a) to the core axis over pi, exact."""
+    """Excess disagreement with the Bayes rule on decorrelated data: the angle of (c, a) to the core axis over pi,
+    exact."""
     return np.arctan2(np.abs(theta[:, 1]), theta[:, 0]) / np.pi
 
 
 def gap_error(theta: Float[np.ndarray, "fits 2"], gap: float, nodes: int = 64) -> Float[np.ndarray, " fits"]:
-    """As :func:`direction_error` when no core value lies within ``gap`` of the boundary: ``E[Phi(-c_hat |c| / |a_hat|)]``."""
+    """As :func:`direction_error` when no core value lies within ``gap`` of the boundary:
+    ``E[Phi(-c_hat |c| / |a_hat|)]``."""
     x, w = np.polynomial.legendre.leggauss(nodes)
     core = truncated_normal((x + 1) / 2, gap)
     ratio = theta[:, 0] / np.maximum(np.abs(theta[:, 1]), 1e-300)
@@ -137,7 +144,8 @@ def gap_error(theta: Float[np.ndarray, "fits 2"], gap: float, nodes: int = 64) -
 
 
 def first_order_sample_size(eps: float, b: float, rho: float) -> float:
-    """Samples to reach mean disagreement ``eps`` to first order: ``(2 / pi) / ((pi b eps)^2 (1 - rho^2) lp)`` (specification 3.4)."""
+    """Samples to reach mean disagreement ``eps`` to first order: ``(2 / pi) / ((pi b eps)^2 (1 - rho^2) lp)``
+    (specification 3.4)."""
     lp, _ = sigmoid_moments(b)
     return 2 / np.pi / ((np.pi * b * eps) ** 2 * (1 - rho**2) * lp)
 

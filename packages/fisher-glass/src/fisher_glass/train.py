@@ -20,8 +20,8 @@ class TrainConfig:
     """How a network is trained.
 
     Attributes:
-        method: "erm" (average loss), "reweight" (groups drawn equally often), "groupdro" (exponentiated-gradient group weights on
-            groups drawn equally often, as in its public recipe).
+        method: "erm" (average loss), "reweight" (groups drawn equally often), "groupdro" (exponentiated-gradient group
+            weights on groups drawn equally often, as in its public recipe).
         epochs: passes; one pass is as many images as the training set has, also where groups are drawn equally often.
         batch_size: images a step.
         optimiser: "adamw" or "sgd" (momentum 0.9).
@@ -67,7 +67,8 @@ class SmallCNN(nn.Module):
 
 
 class GroupWeights:
-    """GroupDRO's group weights: ``q_g <- q_g exp(eta loss_g)``, normalised; the loss is ``sum_g q_g loss_g`` (Sagawa et al. 2020)."""
+    """GroupDRO's group weights: ``q_g <- q_g exp(eta loss_g)``, normalised; the loss is ``sum_g q_g loss_g`` (Sagawa et
+    al. 2020)."""
 
     def __init__(self, groups: int, step_size: float) -> None:
         self.weights = torch.full((groups,), 1 / groups)
@@ -167,10 +168,12 @@ def glass_regularised_head(
     decay: float = 1e-3,
     steps: int = 100,
 ) -> Float[np.ndarray, " d"]:
-    """Logistic head that minimises ``loss + weight * FG / FG_0 + decay/2 |theta|^2`` (the "FG-regularised" baseline, reconstruction).
+    """Logistic head that minimises ``loss + weight * FG / FG_0 + decay/2 |theta|^2`` (the "FG-regularised" baseline,
+    reconstruction).
 
-    FG of the training environments at the current head, nuisance = complement, differentiated through the linear solve; the CVaR's
-    tail weights are held constant (Danskin). ``FG_0`` is FG at theta = 0, so that ``weight`` is in units of loss.
+    FG of the training environments at the current head, nuisance = complement, differentiated through the linear solve;
+    the CVaR's tail weights are held constant (Danskin). ``FG_0`` is FG at theta = 0, so that ``weight`` is in units of
+    loss.
 
     Args:
         features: standardised, constant last.

@@ -1,8 +1,10 @@
 """Waterbirds and WILDS: loaders, and the training of the paper-scale network.
 
-Nothing is downloaded. The Waterbirds folder is the one that WILDS unpacks (``waterbirds_v1.0/`` with ``metadata.csv`` and images).
-``torchrun --nproc_per_node 4 -m fisher_glass.waterbirds --root DIR --weights resnet50.pth --out features.npz`` trains a ResNet-50
-data-parallel and writes the penultimate features of all splits, which ``claimlab run fisher-glass --scale paper`` reads.
+Nothing is downloaded. The Waterbirds folder is the one that WILDS unpacks (``waterbirds_v1.0/`` with ``metadata.csv``
+and images).
+``torchrun --nproc_per_node 4 -m fisher_glass.waterbirds --root DIR --weights resnet50.pth --out features.npz`` trains a
+ResNet-50 data-parallel and writes the penultimate features of all splits, which
+``claimlab run fisher-glass --scale paper`` reads.
 """
 
 import os
@@ -24,8 +26,8 @@ from fisher_glass.train import GroupWeights, TrainConfig, batch_indices, make_op
 COLUMNS = ("img_id", "img_filename", "y", "split", "place", "place_filename")
 SPLITS = {"train": 0, "val": 1, "test": 2}
 # ImageNet statistics, which torchvision's ResNet-50 weights expect.
-CHANNEL_MEAN = (0.485, 0.456, 0.406)
-CHANNEL_STD = (0.229, 0.224, 0.225)
+CHANNEL_MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
+CHANNEL_STD = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 
 
 class Waterbirds(Dataset[tuple[Tensor, int, int]]):
@@ -89,7 +91,7 @@ def image_tensor(image: Image.Image, size: int) -> Tensor:
     )
     left, top = (rgb.width - size) // 2, (rgb.height - size) // 2
     pixels = np.asarray(rgb.crop((left, top, left + size, top + size)), dtype=np.float32) / 255
-    normalised = (pixels - np.float32(CHANNEL_MEAN)) / np.float32(CHANNEL_STD)
+    normalised = (pixels - CHANNEL_MEAN) / CHANNEL_STD
     return torch.from_numpy(np.ascontiguousarray(normalised.transpose(2, 0, 1)))
 
 
@@ -153,7 +155,7 @@ def resnet50(weights: Path | None) -> nn.Module:
         ValueError: torchvision is not installed, or the weights do not fit.
     """
     try:
-        from torchvision.models import resnet50 as build
+        from torchvision.models import resnet50 as build  # pyright: ignore[reportMissingImports]
     except (ImportError, RuntimeError) as error:
         raise ValueError(
             f"the paper scale needs torchvision (pip install 'fisher-glass[waterbirds]'): {error}"
@@ -176,10 +178,11 @@ def train_distributed(
     workers: int = 4,
     report: Callable[[str], None] = print,
 ) -> nn.Module:
-    """Train data-parallel over the processes of ``torchrun`` (or alone): every process takes its share of each global batch.
+    """Train data-parallel over the processes of ``torchrun`` (or alone): every process takes its share of each global
+    batch.
 
-    Batches are drawn from the same seed everywhere, so all processes agree on them without talking. GroupDRO weighs groups by each
-    process's own part of the batch, as its public code does under data parallelism.
+    Batches are drawn from the same seed everywhere, so all processes agree on them without talking. GroupDRO weighs
+    groups by each process's own part of the batch, as its public code does under data parallelism.
     """
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local = int(os.environ.get("LOCAL_RANK", 0))
@@ -247,7 +250,8 @@ def main(
     workers: int = 4,
     seed: int = 0,
 ) -> None:
-    """Train ResNet-50 on Waterbirds and write its penultimate features (SGD, momentum 0.9; GroupDRO's public recipe)."""
+    """Train ResNet-50 on Waterbirds and write its penultimate features (SGD, momentum 0.9; GroupDRO's public
+    recipe)."""
     try:
         config = TrainConfig(method, epochs, batch_size, "sgd", learning_rate, weight_decay)  # type: ignore[arg-type]
         datasets = {split: Waterbirds(root, split) for split in SPLITS}

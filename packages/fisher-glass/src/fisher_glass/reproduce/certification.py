@@ -98,11 +98,11 @@ def _fisher_rows(root: np.ndarray, theta: np.ndarray, n: int, rng: np.random.Gen
 
 
 def _width_exponent(cells: pd.DataFrame) -> float:
-    """Exponent of the width in n with one level for each ridge: pooled least squares within ridges; NaN without two sample sizes."""
-    x, y = np.log(cells.n), np.log(cells.width)
-    x, y = x - x.groupby(cells.factor).transform("mean"), y - y.groupby(cells.factor).transform("mean")
-    spread = float((x**2).sum())
-    return float((x * y).sum()) / spread if spread > 0 else float("nan")
+    """Exponent of the width in n, one level for each ridge (least squares within ridges); NaN without two sample sizes."""
+    logs = np.log(cells[["n", "width"]])
+    centred = logs - logs.groupby(cells.factor).transform("mean")
+    spread = float((centred.n**2).sum())
+    return float((centred.n * centred.width).sum()) / spread if spread > 0 else float("nan")
 
 
 def _plug_in_errors(
@@ -113,7 +113,8 @@ def _plug_in_errors(
     frame: TaskFrame,
     rng: np.random.Generator,
 ) -> pd.DataFrame:
-    """Relative errors of the plug-in Fisher-Glass with few samples, without ridge and with 1e-2 of the mean eigenvalue."""
+    """Relative errors of the plug-in Fisher-Glass with few samples, without ridge and with 1e-2 of the mean
+    eigenvalue."""
     d = config.dimension
     ridges = {"unridged": 0.0, "ridged": truth.default_ridge(1e-2)}
     exact = {name: fisher_glass(truth, frame, alpha=config.alpha, ridge=lam).value for name, lam in ridges.items()}
@@ -138,7 +139,10 @@ def certificates_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     left.set(xscale="log", yscale="log", xlabel="samples per environment", ylabel="certificate width / FG")
     left.legend(title="over mean eigenvalue", fontsize=8)
     quantiles = (
-        plug_in.replace(np.inf, np.nan).groupby(["seed", "n"])[["unridged", "ridged"]].quantile(0.9).reset_index()
+        plug_in[np.isfinite(plug_in.unridged)]
+        .groupby(["seed", "n"])[["unridged", "ridged"]]
+        .quantile(0.9)
+        .reset_index()
     )
     long = quantiles.melt(["seed", "n"], ["unridged", "ridged"], "estimate")
     plotting.mean_curve(

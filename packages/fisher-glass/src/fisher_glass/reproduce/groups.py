@@ -1,4 +1,5 @@
-"""Diagnostics and repair of trained networks on groups (label, place): digit on photo, or Waterbirds (specification E5, E6, E7)."""
+"""Diagnostics and repair of trained networks on groups (label, place): digit on photo, or Waterbirds (specification E5,
+E6, E7)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
 from claimlab import Run, assets, plotting
+from claimlab.paper import Scale
 from fisher_glass.audit import FisherGlass, Standardiser
 from fisher_glass.digits import DigitOnPhoto, DigitSource, ImageSplit, digit_on_photo, load_digit_images
 from fisher_glass.fisher import EnvironmentFisher, environment_fishers, logistic_rows
@@ -60,10 +62,10 @@ class GroupsConfig:
 
 SMOKE = GroupsConfig(digits="scikit-learn", train_size=220, test_size=120, epochs=10, budget=20)
 PAPER = GroupsConfig(features_folder=Path("waterbirds-features"), components=256)
-NEEDS = {
+NEEDS: dict[Scale, str] = {
     "laptop": "asset mnist",
-    "paper": "features_folder with erm.npz, reweight.npz, groupdro.npz, each written by `torchrun -m fisher_glass.waterbirds "
-    "--method ...` from the Waterbirds images and ImageNet weights of ResNet-50 (GPUs)",
+    "paper": "features_folder with erm.npz, reweight.npz, groupdro.npz, each written by "
+    "`torchrun -m fisher_glass.waterbirds --method ...` from Waterbirds and ImageNet weights of ResNet-50 (GPUs)",
 }
 
 
@@ -141,7 +143,7 @@ def diagnostics(config: GroupsConfig, run: Run) -> None:
     run.table("sweep", audit.sweep)
     weakest, least_accurate = table.glass.idxmax(), table.accuracy.idxmin()
     run.measure("weakest_is_not_least_accurate", weakest != least_accurate)
-    run.measure("accuracy_of_weakest", table.accuracy[weakest])
+    run.measure("accuracy_of_weakest", table.accuracy.to_numpy()[table.glass.argmax()])
     run.measure("worst_group_accuracy", table.accuracy.min())
     run.measure("average_accuracy", ((seen.probabilities > 0.5) == seen.labels).mean())
     run.measure("share_of_ridges", (audit.sweep.worst_environment != str(least_accurate)).mean())
@@ -169,8 +171,9 @@ def diagnostics_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     """Accuracy against glass value, a point a group and seed."""
     groups = tables["groups"]
     fig, ax = plotting.subplots()
-    for colour, marker, (group, part) in zip(plotting.COLOURS, "os^D", groups.groupby("environment"), strict=False):
-        ax.plot(part.glass, part.accuracy, marker, color=colour, label=GROUPS[int(group)], markersize=7)
+    for colour, marker, (group, name) in zip(plotting.COLOURS, "os^D", GROUPS.items(), strict=False):
+        part = groups[groups.environment == group]
+        ax.plot(part.glass, part.accuracy, marker, color=colour, label=name, markersize=7)
     ax.set(
         xscale="log",
         xlabel="glass value (1 / projected information), larger is weaker",
@@ -190,17 +193,17 @@ def diagnostics_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     needs=NEEDS,
 )
 def repair(config: GroupsConfig, run: Run) -> None:
-    """Which counterfactuals to add; and how Fisher-Glass and worst-group loss move over training methods and repairs."""
+    """Which counterfactuals to add; and how Fisher-Glass and worst-group loss move over training methods and
+    repairs."""
     data = None if config.features_folder is not None else _digit_data(config, run.rng)
     models, policies = [], []
     methods: tuple[Method, ...] = ("erm", "reweight", "groupdro")
-    for method in methods:
-        head = _FrozenHead(config, _trained(config, data, method, run), run.rng)
+    heads = {method: _FrozenHead(config, _trained(config, data, method, run), run.rng) for method in methods}
+    for method, head in heads.items():
         models.append({"model": method, **head.judge(head.splits.train.probabilities, head.splits.test.probabilities)})
-        if method == "erm":
-            models.append({"model": "FG-regularised", **head.regularised(config.glass_weight)})
-            plain = head.regularised(0.0)["glass"]
         policies += [{"model": method, "policy": name, **head.repair(name)} for name in ("none", *POLICIES)]
+    regularised = heads["erm"].regularised(config.glass_weight)
+    models.append({"model": "FG-regularised", **regularised})
     trained, repaired = pd.DataFrame(models), pd.DataFrame(policies)
     run.table("models", trained)
     run.table("policies", repaired)
@@ -226,14 +229,14 @@ def repair(config: GroupsConfig, run: Run) -> None:
         "absolute_rank_correlation_refit", abs(spearmanr(everything.refit_glass, everything.worst_group_loss).statistic)
     )
     run.measure("glass_ratio_at_equal_loss", _largest_ratio_at_equal_loss(everything))
-    run.measure("regularised_glass_ratio", trained.set_index("model").glass["FG-regularised"] / plain)
+    run.measure("regularised_glass_ratio", regularised["glass"] / heads["erm"].regularised(0.0)["glass"])
 
 
 class _FrozenHead:
     """Heads on the frozen features of one network: repairs, and how each is judged.
 
-    FG is that of the training data, pooled, with nuisance = complement and groups weighing the same. Its ridge is fixed once for the
-    network, by the default rule at the head refitted without additions.
+    FG is that of the training data, pooled, with nuisance = complement and groups weighing the same. Its ridge is fixed
+    once for the network, by the default rule at the head refitted without additions.
     """
 
     def __init__(self, config: GroupsConfig, splits: Splits, rng: np.random.Generator) -> None:
@@ -247,7 +250,8 @@ class _FrozenHead:
         self.ridge = self.fisher.default_ridge()
 
     def repair(self, name: str) -> dict[str, float]:
-        """Add the counterfactuals that a policy chooses, refit, judge. ``glass``: with the probabilities before the refit."""
+        """Add the counterfactuals that a policy chooses, refit, judge. ``glass``: with the probabilities before the
+        refit."""
         chosen = np.array([], dtype=int)
         glass = self._glass(self.before, chosen)
         if name != "none":
@@ -272,7 +276,8 @@ class _FrozenHead:
         return {"glass": glass, "refit_glass": self._glass(theta, chosen), **judged}
 
     def judge(self, train_probabilities: np.ndarray, test_probabilities: np.ndarray) -> dict[str, float]:
-        """FG on the training data and test loss of a network's own head (nothing added, so frozen and refit FG are one)."""
+        """FG on the training data and test loss of a network's own head (nothing added, so frozen and refit FG are
+        one)."""
         fisher = environment_fishers(
             self.train, train_probabilities, self.splits.train.groups, "pooled", weights=UNIFORM
         )
@@ -306,7 +311,8 @@ class _FrozenHead:
         return environment_fishers(z, expit(z @ theta), groups, "pooled", weights=UNIFORM)
 
     def _glass(self, theta: np.ndarray, chosen: np.ndarray) -> float:
-        # Pooled normalisation divides by all samples; dividing by those before the additions keeps "added" from looking like "lost".
+        # Pooled normalisation divides by all samples; dividing by those before the additions keeps "added" from looking
+        # like "lost".
         fisher = self._fisher(theta, chosen)
         growth = (len(self.train) + len(chosen)) / len(self.train)
         scaled = EnvironmentFisher(

@@ -40,7 +40,8 @@ class ReservesConfig:
     minutes={"laptop": 0.05, "paper": 0.5},
 )
 def reserves(config: ReservesConfig, run: Run) -> None:
-    """A null environment (nuisance = core) with a growing share of randomised data; and how to spend a budget over environments."""
+    """A null environment (nuisance = core) with a growing share of randomised data; and how to spend a budget over
+    environments."""
     b, rng = config.signal, run.rng
     null = EnvironmentFisher.from_matrices([core_nuisance_fisher(b, 1.0)])
     randomised = core_nuisance_fisher(b, 0.0)
@@ -75,7 +76,8 @@ def reserves(config: ReservesConfig, run: Run) -> None:
 
 
 def _sampled_environments(config: ReservesConfig, rng: np.random.Generator) -> EnvironmentFisher:
-    """Environments of growing correlation, the last two exactly null, Fisher information from samples at the true head."""
+    """Environments of growing correlation, the last two exactly null, Fisher information from samples at the true
+    head."""
     correlations = np.append(np.linspace(0.3, 0.99, config.environments - 2), [1.0, 1.0])
     matrices = []
     for rho in correlations:
@@ -128,17 +130,17 @@ def portfolios(config: PortfoliosConfig, run: Run) -> None:
                 rows.append((m, size, replicate, np.mean(1 / worst)))
     growth = pd.DataFrame(rows, columns=["views", "environments", "replicate", "cvar"])
     medians = growth.groupby(["views", "environments"]).cvar.median().unstack()
-    run.table("growth", medians.stack().rename("cvar").reset_index())
+    run.table("growth", growth.groupby(["views", "environments"], as_index=False)[["cvar"]].median())
     ratio = medians[10 * config.environments] / medians[config.environments]
     for m, name in zip(VIEWS, ("one_view", "two_views", "three_views", "four_views"), strict=True):
         run.measure(f"growth_{name}", ratio[m])
 
     tails = pd.concat([_tail(config, m, rng) for m in VIEWS])
     run.table("tails", tails)
-    judged = tails[tails.views <= 3].groupby("views")
-    run.measure("exponent_error", max(abs(_exponent(part.t, part.share) / (m / 2) - 1) for m, part in judged))
+    parts = {m: tails[tails.views == m] for m in (1, 2, 3)}
+    run.measure("exponent_error", max(abs(_exponent(p.t, p.share) / (m / 2) - 1) for m, p in parts.items()))
     run.measure(
-        "sensor_exponent_error", max(abs(_exponent(part.sensor_t, part.share) / (m / 2) - 1) for m, part in judged)
+        "sensor_exponent_error", max(abs(_exponent(p.sensor_t, p.share) / (m / 2) - 1) for m, p in parts.items())
     )
     run.measure("exact_tail_error", (tails.share / tails.exact - 1).abs().max())
 
@@ -182,8 +184,8 @@ def portfolios_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     """Probability of little information, for one to four views."""
     tails = tables["tails"]
     fig, ax = plotting.subplots()
-    for colour, (m, part) in zip(plotting.COLOURS, tails.groupby("views"), strict=False):
-        line = part.groupby("share", as_index=False)[["t", "exact"]].mean()
+    for colour, m in zip(plotting.COLOURS, VIEWS, strict=False):
+        line = tails[tails.views == m].groupby("share", as_index=False)[["t", "exact"]].mean()
         ax.plot(line.t, line.share, "o", color=colour, label=f"{m} view{'s' if m > 1 else ''}")
         ax.plot(line.t, line.exact, color=colour, linewidth=1)
     ax.plot([], [], color="black", linewidth=1, label="exact t^(m/2) law")

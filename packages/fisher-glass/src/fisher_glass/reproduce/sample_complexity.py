@@ -68,7 +68,8 @@ class _Curve:
     minutes={"laptop": 1.5, "paper": 60},
 )
 def sample_complexity(config: SampleComplexityConfig, run: Run) -> None:
-    """Samples needed follow g / eps^2 when there is mass at the boundary; Fisher-Glass ranks mixtures by their tail's need."""
+    """Samples needed follow g / eps^2 when there is mass at the boundary; Fisher-Glass ranks mixtures by their tail's
+    need."""
     b, eps = config.signal, np.array(config.targets)
     curves = {
         rho: _measure(config, rho, 0.0, direction_error, run.rng)
@@ -128,8 +129,8 @@ def _measure(
 def _mixture(config: SampleComplexityConfig, curves: dict[float, _Curve], rng: np.random.Generator) -> dict[str, float]:
     """One random mixture: diagnostics from a sample of each environment, and what its tail really needs.
 
-    What an environment needs is interpolated between the measured correlations, each time on resampled fits, so that it carries its
-    own Monte-Carlo error. Correlations beyond the largest measured one are set to it.
+    What an environment needs is interpolated between the measured correlations, each time on resampled fits, so that it
+    carries its own Monte-Carlo error. Correlations beyond the largest measured one are set to it.
     """
     b, eps = config.signal, sorted(config.targets)[len(config.targets) // 2]
     shape = rng.uniform(1, 20)

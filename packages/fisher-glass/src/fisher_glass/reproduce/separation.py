@@ -98,9 +98,11 @@ def _population(b: float, rho: float) -> np.ndarray:
 def _sampled_environment(
     config: SeparationConfig, rho: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Losses (repetitions, [majority, rare]) of a head trained on the mixture, its rare accuracy, raw F_TT and 1/I of the rare one.
+    """Losses (repetitions, [majority, rare]) of a head trained on the mixture, its rare accuracy, raw F_TT and 1/I of
+    the rare one.
 
-    The head is fitted to one sample of the mixture and judged on another; the Fisher information is that of the true head.
+    The head is fitted to one sample of the mixture and judged on another; the Fisher information is that of the true
+    head.
     """
     b, n = config.signal, config.samples
     rare = max(1, round(config.rare_share * n))
@@ -110,9 +112,9 @@ def _sampled_environment(
         parts = [sample_core_nuisance(rng, (m,), b, r) for m, r in ((n - rare, MAJORITY), (rare, rho))]
         features, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         theta = fit_logistic(features[None], labels[None])[0]
-        for column, r in enumerate((MAJORITY, rho)):
-            test, test_labels = sample_core_nuisance(rng, (n,), b, r)
-            losses[i, column] = logistic_loss(test @ theta, test_labels).mean()
+        common, common_labels = sample_core_nuisance(rng, (n,), b, MAJORITY)
+        test, test_labels = sample_core_nuisance(rng, (n,), b, rho)
+        losses[i] = logistic_loss(common @ theta, common_labels).mean(), logistic_loss(test @ theta, test_labels).mean()
         accuracy[i] = ((test @ theta > 0) == (test_labels == 1)).mean()
         F = logistic_fisher(test, expit(b * test[:, 0]))
         raw[i] = F[0, 0]
