@@ -367,9 +367,12 @@ class FisherGlass:
 
     def _model(self, features: np.ndarray, probabilities: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         z = self.standardiser_(features)
-        if probabilities is None and self.head_ is None:
+        if probabilities is not None:
+            p = np.asarray(probabilities, dtype=float)
+        elif self.head_ is not None:
+            p = self.head_.predict_proba(z[:, :-1])
+        else:
             raise ValueError("fit was given the model's probabilities, so give those of these samples too")
-        p = self.head_.predict_proba(z[:, :-1]) if probabilities is None else np.asarray(probabilities, dtype=float)
         if p.ndim == 2 and p.shape[1] != len(self.classes_):
             raise ValueError(f"expected probabilities of {len(self.classes_)} classes, got {p.shape[1]}")
         if p.ndim == 2 and p.shape[1] == 2:

@@ -38,7 +38,7 @@ class TaskFrame:
         """T in the coordinates of ``basis`` (its first k coordinates), or T itself."""
         return self.task if self.basis is None else np.eye(self.basis.shape[1], self.task.shape[1])
 
-    def coordinates(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n q"]:
+    def coordinates(self, rows: Float[np.ndarray, "n *r d"]) -> Float[np.ndarray, "n *r q"]:
         """Rows in the coordinates of ``basis``."""
         return rows if self.basis is None else rows @ self.basis
 

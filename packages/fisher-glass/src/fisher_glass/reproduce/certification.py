@@ -98,11 +98,11 @@ def _fisher_rows(root: np.ndarray, theta: np.ndarray, n: int, rng: np.random.Gen
 
 
 def _width_exponent(cells: pd.DataFrame) -> float:
-    """Exponent of the width in n, one level for each ridge (least squares within ridges); NaN without two sample sizes."""
-    logs = np.log(cells[["n", "width"]])
-    centred = logs - logs.groupby(cells.factor).transform("mean")
-    spread = float((centred.n**2).sum())
-    return float((centred.n * centred.width).sum()) / spread if spread > 0 else float("nan")
+    """Exponent of the width in n, one level for each ridge (least squares within ridges); NaN without two sizes."""
+    logs = pd.DataFrame({"x": np.log(cells["n"]), "y": np.log(cells["width"]), "factor": cells["factor"]})
+    means = logs.groupby("factor")[["x", "y"]].transform("mean")
+    x, y = (logs.x - means.x).to_numpy(), (logs.y - means.y).to_numpy()
+    return float(x @ y / (x @ x)) if (x @ x) > 0 else float("nan")
 
 
 def _plug_in_errors(
