@@ -17,7 +17,6 @@ from fisher_glass import (
     softmax_fisher,
     softmax_rows,
 )
-
 from torch import nn
 
 

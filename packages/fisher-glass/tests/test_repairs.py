@@ -170,7 +170,7 @@ def test_greedy_does_not_pick_near_duplicates():
     z = rng.standard_normal((50, 3))
     fisher = environment_fishers(z, np.full(50, 0.5), np.zeros(50, dtype=int), "pooled")
     t = np.eye(3)[0]
-    # Twenty copies of the candidate that helps most at first, and a few that help less at first but in another direction.
+    # Twenty copies of what helps most at first, and three of what helps less at first but in another direction.
     pool = np.vstack([np.tile([3.0, 3.0, 0.0], (20, 1)), np.tile([2.5, -2.5, 0.0], (3, 1))]) / 5
     options = {"budget": 4, "policy": "direction", "alpha": 1.0, "ridge": 1e-4}
     env = np.zeros(len(pool), dtype=int)

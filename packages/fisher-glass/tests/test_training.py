@@ -101,7 +101,7 @@ def test_digit_on_photo_has_the_wanted_structure():
     assert (data.train.places == data.train.labels).mean() == pytest.approx(0.9, abs=0.07)
     np.testing.assert_array_equal(data.pool.places, 1 - data.train.places)
     np.testing.assert_array_equal(data.pool.labels, data.train.labels)
-    assert 0 <= data.train.images.min() and data.train.images.max() <= 1
+    assert data.train.images.min() >= 0 and data.train.images.max() <= 1
     with pytest.raises(ValueError, match="are wanted"):
         digit_on_photo(digits, labels, np.random.default_rng(0), 2000, 100)
 

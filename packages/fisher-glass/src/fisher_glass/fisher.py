@@ -119,7 +119,7 @@ def as_fisher(fisher: "Fisher | np.ndarray") -> Fisher:
         lowest = float(np.linalg.eigvalsh(matrix)[0])
         if lowest < -allowed:
             raise ValueError(
-                f"a Fisher matrix must be positive semidefinite, got eigenvalue {lowest:.3g}, trace {np.trace(matrix):.3g}"
+                f"a Fisher matrix must be positive semidefinite, got eigenvalue {lowest:.3g}, scale {scale:.3g}"
             ) from None
     return Fisher(matrix)
 
