@@ -12,8 +12,8 @@ def rng():
 
 
 def test_greedy_repair_against_refactorising(compare, rng):
-    """Sixty of 10,000 candidates with 257 parameters, here five steps of it: refactorising takes O(n d^2) a step."""
-    n, d, steps = 10_000, 257, 5
+    """Sixty of 10,000 candidates with 257 parameters; refactorising takes O(n d^2) a step, a rank-one update O(n d)."""
+    n, d, steps = 10_000, 257, 60
     z, p, env = rng.standard_normal((n, d)), rng.random(n), rng.integers(4, size=n)
     fisher = environment_fishers(z, p, env, "pooled", weights=np.full(4, 0.25))
     rows = logistic_rows(z, p) / np.sqrt(n)
@@ -46,34 +46,12 @@ def test_greedy_repair_against_refactorising(compare, rng):
 
     assert ours().tolist() == naive().tolist()
     compare(
-        "greedy repair, 5 steps, 10,000 candidates, d = 257",
+        "greedy repair, 60 steps, 10,000 candidates, d = 257",
         ours,
         naive,
         peer_name="refactorising at each step",
-        target=0.5,
-        repeats=5,
-    )
-
-
-def test_sixty_steps_against_the_first_score(compare, rng):
-    """What sixty greedy steps cost over scoring once: the rank-one updates themselves."""
-    n, d = 10_000, 257
-    z, p, env = rng.standard_normal((n, d)), rng.random(n), rng.integers(4, size=n)
-    fisher = environment_fishers(z, p, env, "pooled", weights=np.full(4, 0.25))
-    rows = logistic_rows(z, p) / np.sqrt(n)
-    options = {"policy": "direction", "alpha": 0.5, "ridge": fisher.default_ridge()}
-
-    def greedy(budget):
-        return select_repairs(fisher, rows, env, None, np.eye(d)[0], budget=budget, **options)[0]
-
-    assert greedy(60)[0] == greedy(1)[0]
-    compare(
-        "greedy repair, 60 steps",
-        lambda: greedy(60),
-        lambda: greedy(1),
-        peer_name="1 step (one factorisation)",
-        target=10.0,
-        repeats=5,
+        target=0.05,
+        repeats=3,
     )
 
 

@@ -49,12 +49,13 @@ class RepairState:
         self.rows = frame.coordinates(rows)
         self.environment = environment_index
         self.members = [np.flatnonzero(environment_index == e) for e in range(len(self.inverse))]
+        # Contiguous rows for each environment, so that a step gathers nothing.
+        self.grouped = [self.rows[members] for members in self.members]
         efficient = self.inverse @ task
         self.glass = efficient @ task
         self.along = np.empty(len(rows))
         self.spread = np.empty(len(rows))
-        for members, inverse, a in zip(self.members, self.inverse, efficient, strict=True):
-            s = self.rows[members]
+        for members, s, inverse, a in zip(self.members, self.grouped, self.inverse, efficient, strict=True):
             self.along[members] = s @ a
             self.spread[members] = np.einsum("nd,nd->n", s @ inverse, s)
 
@@ -69,7 +70,7 @@ class RepairState:
         direction = self.inverse[e] @ self.rows[candidate]
         along, denominator = self.along[candidate], 1 + self.spread[candidate]
         self.glass[e] -= along**2 / denominator
-        cross = self.rows[members] @ direction
+        cross = self.grouped[e] @ direction
         self.along[members] -= cross * (along / denominator)
         self.spread[members] -= cross**2 / denominator
         self.inverse[e] -= np.outer(direction, direction / denominator)
