@@ -101,7 +101,7 @@ def test_certificate_inequality_is_certain_when_the_radius_is(seed, alpha):
         truth.append(F)
         noisy.append(G)
         radii.append(np.linalg.norm(F - G, 2))
-    ridge = float(max(radii) * rng.uniform(0.5, 5))
+    ridge = float(max(radii) * 10 ** rng.uniform(-1, 1))
     frame = task_frame(rng.standard_normal(d), None, d)
     exact = fisher_glass(EnvironmentFisher.from_matrices(truth), frame, alpha=alpha, ridge=ridge).value
     glass = environment_glass(EnvironmentFisher.from_matrices(noisy), frame, ridge)
@@ -110,9 +110,21 @@ def test_certificate_inequality_is_certain_when_the_radius_is(seed, alpha):
     assert c.lower <= c.estimate <= c.upper <= 1 / ridge * (1 + 1e-12)
 
 
-def test_a_radius_beyond_the_ridge_leaves_only_the_trivial_bound():
-    c = certificate_from_radii(np.array([2.0]), np.array([0.3]), None, 1.0, 0.2)
-    assert c.upper == pytest.approx(5.0) and not c.informative[0]
+@pytest.mark.parametrize("eps", [0.05, 0.7])
+def test_both_ends_of_the_certificate_are_attained(eps):
+    ridge, task = 0.2, np.array([1.0])
+    nothing, something = (EnvironmentFisher.from_matrices([np.array([[f]])]) for f in (0.0, eps))
+    low, high = (fisher_glass(fisher, task, ridge=ridge).value for fisher in (something, nothing))
+    # The truth knows nothing and the sample says eps, or the other way round: the radius is eps both times.
+    upper = certificate_from_radii(np.array([low]), np.array([eps]), None, 1.0, ridge).upper
+    lower = certificate_from_radii(np.array([high]), np.array([eps]), None, 1.0, ridge).lower
+    assert upper == pytest.approx(high) and lower == pytest.approx(low)
+
+
+def test_a_radius_beyond_the_ridge_still_says_something():
+    c = certificate_from_radii(np.array([1.0, 4.0]), np.array([0.3, 0.3]), None, 1.0, 0.2)
+    np.testing.assert_allclose(c.upper_per_env, [2.5, 5.0])
+    assert c.informative.tolist() == [True, False]
 
 
 def test_bootstrap_radius_is_the_same_from_covariance_and_from_multipliers():

@@ -101,7 +101,9 @@ class Audit:
         note = f"; {saturated} environment(s) as good as non-identified at this ridge" if saturated else ""
         c = self.certificate
         if not c.informative.all():
-            note += f"; some upper bounds are only 1 / ridge: more samples, or a ridge above {c.eps:.3g}, tell more"
+            note += (
+                f"; some upper bounds are only 1 / ridge: more samples or a larger ridge tell more (radius {c.eps:.3g})"
+            )
         return (
             f"{self.table.to_string(float_format=lambda x: f'{x:.4g}')}\n"
             f"Fisher-Glass (CVaR {self.report.alpha:g}, ridge {c.ridge:.3g}): {c.estimate:.4g}, "

@@ -1,10 +1,12 @@
 """Ridge certificates: an interval for the population Fisher-Glass from samples (specification 3.5, reconstructed
 statement).
 
-If ``||F_hat_e - F_e||_op <= eps_e`` then
-``(1 - eps_e/ridge)(F_hat_e + ridge) <= F_e + ridge <= (1 + eps_e/ridge)(F_hat_e + ridge)`` in the Loewner order, so
-``g_hat_e / (1 + eps_e/ridge) <= g_e <= g_hat_e / (1 - eps_e/ridge)``; the CVaR is monotone, so it keeps the order.
-Without a ridge no such bound exists. The radius of each environment is used, not the largest of all: never looser.
+Let ``||F_hat_e - F_e||_op <= eps_e`` and ``r_e = eps_e / ridge``. Both matrices are positive semidefinite, so in the
+Loewner order ``F_e + ridge <= F_hat_e + eps_e + ridge <= (1 + r_e)(F_hat_e + ridge)`` and the same with the two
+exchanged. Inverting, ``g_hat_e / (1 + r_e) <= g_e <= (1 + r_e) g_hat_e``, and both ends are attained; the CVaR is
+monotone, so it keeps the order. This needs no ``eps_e < ridge`` and is tighter than the bound ``g_hat_e / (1 - r_e)``,
+which does not use that F_e is positive semidefinite. Without a ridge no such bound exists. The radius of each
+environment is used, not the largest of all: never looser.
 """
 
 from collections.abc import Sequence
@@ -29,7 +31,7 @@ class Certificate:
         ridge: the ridge that the interval is for.
         level: simultaneous confidence over environments.
         eps_per_env, lower_per_env, estimate_per_env, upper_per_env: the same by environment (E,).
-        informative: (E,) flags, ``eps_e < ridge``; elsewhere the upper bound is only 1 / ridge.
+        informative: (E,) flags: the upper bound is below 1 / ridge, which holds anyway.
     """
 
     lower: float
@@ -45,8 +47,8 @@ class Certificate:
 
     @property
     def informative(self) -> np.ndarray:
-        """Environments whose radius is below the ridge."""
-        return self.eps_per_env < self.ridge
+        """Environments whose upper bound says more than ``g <= 1 / ridge``."""
+        return self.upper_per_env < (1 - 1e-9) / self.ridge
 
 
 def certificate_from_radii(
@@ -79,9 +81,7 @@ def certificate_from_radii(
     pi = environment_weights(weights, len(glass))
     ratio = radii / ridge
     lower = glass / (1 + ratio)
-    upper = np.full(len(glass), 1 / ridge)
-    tight = ratio < 1
-    upper[tight] = np.minimum(upper[tight], glass[tight] / (1 - ratio[tight]))
+    upper = np.minimum(glass * (1 + ratio), 1 / ridge)
     bounds = [cvar(bound, pi, alpha)[0] for bound in (lower, glass, upper)]
     return Certificate(bounds[0], bounds[1], bounds[2], float(radii.max()), ridge, level, radii, lower, glass, upper)
 
