@@ -146,9 +146,15 @@ def bernstein_radius(rows: Float[np.ndarray, "n *r d"], confidence: float, bound
     """
     n, d = len(rows), rows.shape[-1]
     stacked = rows.reshape(n, -1, d)
-    gram = stacked @ stacked.transpose(0, 2, 1)
-    square = float(np.linalg.eigvalsh(gram)[:, -1].max()) if bound is None else bound**2
-    flat, weighted = stacked.reshape(-1, d), (gram @ stacked).reshape(-1, d)
+    flat = stacked.reshape(-1, d)
+    if stacked.shape[1] == 1:  # then A_i^2 = |s_i|^2 A_i
+        norms = np.einsum("nd,nd->n", flat, flat)
+        weighted = flat * norms[:, None]
+    else:
+        gram = stacked @ stacked.transpose(0, 2, 1)
+        norms = np.linalg.eigvalsh(gram)[:, -1]
+        weighted = (gram @ stacked).reshape(-1, d)
+    square = float(norms.max()) if bound is None else bound**2
     F = flat.T @ flat / n
     variance = float(np.linalg.eigvalsh(weighted.T @ flat / n - F @ F)[-1])
     log_term = float(np.log(2 * d / (1 - confidence)))

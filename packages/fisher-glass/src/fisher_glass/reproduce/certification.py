@@ -88,8 +88,10 @@ def certificates(config: CertificatesConfig, run: Run) -> None:
     run.measure("width_exponent", _width_exponent(cells[cells.eps_over_ridge <= 0.25].reset_index()))
     errors = _plug_in_errors(config, truth, roots, theta, frame, rng)
     run.table("plug_in", errors)
-    few = errors[errors.n == round(1.5 * d)]
-    run.measure("instability_ratio", few.unridged.quantile(0.9) / few.ridged.quantile(0.9))
+    tails = errors.groupby("n")[["unridged", "ridged"]].quantile(0.9)
+    ratio = tails.unridged / tails.ridged
+    run.measure("instability_ratio", ratio[round(1.5 * d)])
+    run.measure("instability_ratio_at_n_equal_d", ratio[d])
     run.measure("unridged_infinite", np.isinf(errors[errors.n < d].unridged).all())
 
 
@@ -128,7 +130,7 @@ def _plug_in_errors(
     ridges = {"unridged": 0.0, "ridged": truth.default_ridge(1e-2)}
     exact = {name: fisher_glass(truth, frame, alpha=config.alpha, ridge=lam).value for name, lam in ridges.items()}
     rows = []
-    for n in (d - 2, round(1.5 * d), 3 * d, 10 * d, 100 * d):
+    for n in (d - 2, d, round(1.5 * d), 3 * d, 10 * d, 100 * d):
         for _ in range(config.repetitions):
             samples = [_fisher_rows(root, theta, n, rng) for root in roots]
             fishers = EnvironmentFisher.from_matrices([s.T @ s / n for s in samples])

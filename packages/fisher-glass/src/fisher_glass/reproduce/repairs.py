@@ -106,8 +106,8 @@ class PortfoliosConfig:
     """Portfolios raise the collapse codimension (reconstructed statement)."""
 
     signal: float = 2.0  # b, log-odds per unit of the core, of the sensors with exact Fisher information
-    environments: int = 200_000  # and ten times as many
-    replicates: int = 20  # populations of environments, for the medians
+    environments: int = 100_000  # and ten times as many
+    replicates: int = 60  # populations of environments, for the medians
     alpha: float = 0.01  # tail share
     view_environments: int = 1000  # environments of the weighting problem
 
@@ -116,6 +116,7 @@ class PortfoliosConfig:
     smoke=PortfoliosConfig(environments=20_000, replicates=9),
     laptop=PortfoliosConfig(),
     paper=PortfoliosConfig(environments=1_000_000, replicates=50),
+    seeds={"laptop": 5},
     minutes={"laptop": 0.5, "paper": 8},
 )
 def portfolios(config: PortfoliosConfig, run: Run) -> None:

@@ -38,7 +38,7 @@ class SampleComplexityConfig:
     fits: int = 400  # fits averaged at every sample size
     targets: tuple[float, ...] = (0.02, 0.03, 0.04)  # eps, excess disagreement with the Bayes rule
     growth: float = 1.4  # ratio of one sample size to the one before
-    mixtures: int = 20  # random mixtures of environments
+    mixtures: int = 60  # random mixtures of environments
     environments: int = 30  # environments a mixture
     audit_samples: int = 2000  # samples of every environment that the diagnostics see
     alpha: float = 0.1  # tail share
@@ -65,6 +65,7 @@ class _Curve:
     smoke=SampleComplexityConfig(fits=60, targets=(0.04, 0.06, 0.08), growth=1.7, mixtures=8, environments=15),
     laptop=SampleComplexityConfig(),
     paper=SampleComplexityConfig(fits=2000, growth=1.2, mixtures=100, audit_samples=20_000),
+    seeds={"laptop": 5},
     minutes={"laptop": 1.5, "paper": 60},
 )
 def sample_complexity(config: SampleComplexityConfig, run: Run) -> None:

@@ -35,7 +35,7 @@ class SeparationConfig:
     signal: float = 2.0  # b, log-odds per unit of the core
     samples: int = 20_000  # samples per environment and repetition
     repetitions: int = 60  # samples of every environment
-    refits: int = 400  # refits on samples of one environment, for its estimation error
+    refits: int = 1600  # refits on samples of one environment, for its estimation error
     scarce: int = 500  # samples of one environment for the fragility test
     rare_share: float = 0.01  # weight of the rare environment, and the tail share of both CVaRs
 
