@@ -121,10 +121,12 @@ def _covariance_draws(
     rows: np.ndarray, triangle: tuple[np.ndarray, np.ndarray], draws: int, rng: np.random.Generator
 ) -> np.ndarray:
     n, d = len(rows), rows.shape[-1]
-    products = rows[..., triangle[0]] * rows[..., triangle[1]]
-    products = products.sum(axis=1) if rows.ndim == 3 else products
-    products = products - products.mean(axis=0)
-    variances, axes = np.linalg.eigh(products.T @ products)
+    columns = np.ascontiguousarray(rows.reshape(-1, d).T)
+    products = columns[triangle[0]] * columns[triangle[1]]
+    if rows.ndim == 3:
+        products = products.reshape(len(products), n, -1).sum(axis=2)
+    products -= products.mean(axis=1, keepdims=True)
+    variances, axes = np.linalg.eigh(products @ products.T)
     root = axes * (np.sqrt(np.maximum(variances, 0.0)) / n)
     entries = rng.standard_normal((draws, len(root))) @ root.T
     deviations = np.empty((draws, d, d))

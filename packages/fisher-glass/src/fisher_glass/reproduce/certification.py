@@ -144,11 +144,11 @@ def certificates_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     """Relative width against n for each ridge; errors of the plug-in value with and without ridge."""
     cells, plug_in = tables["cells"], tables["plug_in"]
     fig, (left, right) = plotting.subplots(1, 2)
-    informative = cells[cells.informative > 0.5]
-    labels = {f: f"ridge {f:g}" for f in informative.factor.unique()}
-    plotting.mean_curve(left, informative, x="n", y="width", by="factor", labels=labels)
+    labels = {f: f"{f:g}" for f in cells.factor.unique()}
+    plotting.mean_curve(left, cells, x="n", y="width", by="factor", labels=labels)
     left.set(xscale="log", yscale="log", xlabel="samples per environment", ylabel="certificate width / FG")
-    left.legend(title="over mean eigenvalue", fontsize=8)
+    left.set_ylim(bottom=cells.width.min() / 30)
+    left.legend(title="ridge over mean eigenvalue", fontsize=8, ncols=3, loc="lower left")
     quantiles = (
         plug_in[np.isfinite(plug_in.unridged)]
         .groupby(["seed", "n"])[["unridged", "ridged"]]

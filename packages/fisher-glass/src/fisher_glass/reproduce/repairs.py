@@ -91,8 +91,8 @@ def reserves_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     """Fisher-Glass of the null environment against the reserve share, under its bound; and an optimised allocation."""
     null, allocation = tables["null"], tables["allocation"]
     fig, (left, right) = plotting.subplots(1, 2)
-    plotting.mean_curve(left, null, x="share", y="glass", markers=False)
-    line = null.groupby("share", as_index=False).bound.mean()
+    line = null.groupby("share", as_index=False)[["glass", "bound"]].mean()
+    left.plot(line.share, line.glass, label="null environment")
     left.plot(line.share, line.bound, color="black", linestyle=":", label="bound 1 / (r I_R)")
     left.set(xscale="log", yscale="log", xlabel="reserve share r", ylabel="FG of a null environment")
     left.legend()

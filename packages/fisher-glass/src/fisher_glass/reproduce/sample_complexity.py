@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, ScalarFormatter
 from scipy.special import expit
 from scipy.stats import spearmanr
 
@@ -178,4 +179,7 @@ def sample_complexity_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figu
         panel.scatter(mixtures[name], mixtures.needed, s=14, color=colour)
         panel.set(yscale="log", xlabel=label)
     axes[0].set(xscale="log", ylabel="tail mean of n(eps)")
+    axes[0].xaxis.set_major_formatter(ScalarFormatter())
+    axes[0].xaxis.set_minor_formatter(NullFormatter())
+    axes[0].set_xticks([50, 100, 200, 500])
     return {"sample-complexity": fig, "mixtures": ranking}

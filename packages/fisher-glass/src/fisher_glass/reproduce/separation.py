@@ -124,11 +124,11 @@ def _sampled_environment(
 
 @paper.figures(separation)
 def separation_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
-    """Loss, raw information and Fisher-Glass against delta, each over its value at rho = 0."""
+    """Loss, raw information and glass value of the rare environment against delta, each over its value at rho = 0."""
     table = tables["separation"]
     columns = {
-        "fisher_glass": "Fisher-Glass (population)",
-        "sampled_glass": "1 / I, sampled",
+        "glass": "glass value 1 / I (population)",
+        "sampled_glass": "glass value 1 / I (samples)",
         "raw_information": "raw information F_TT",
         "loss": "loss",
     }
@@ -188,5 +188,5 @@ def converse_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     for colour, marker, (flip, cells) in zip(plotting.COLOURS, "os^DvP", mean.groupby("flip"), strict=False):
         ax.plot(cells.loss, cells.glass, marker=marker, color=colour, label=f"{flip:.0%} flips")
     ax.set(yscale="log", xlabel="loss (nats)", ylabel="glass value 1 / I")
-    ax.legend(title="correlation rises upwards")
+    fig.legend(title="correlation\nrises upwards", loc="outside right upper")
     return {"converse": fig}
