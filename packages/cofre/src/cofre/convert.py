@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
@@ -35,7 +37,9 @@ def convert_mdlm(
     converted = FixedPointDenoiser(**model.shape).to(next(model.parameters()).device)
     shared = {name: value for name, value in model.state_dict().items() if not name.startswith("blocks.")}
     converted.load_state_dict(shared, strict=False)
-    for target, layer in zip((converted.pre_blocks, converted.shared_blocks, converted.post_blocks), layers, strict=True):
+    for target, layer in zip(
+        (converted.pre_blocks, converted.shared_blocks, converted.post_blocks), layers, strict=True
+    ):
         target[0].load_state_dict(model.blocks[layer].state_dict())
     if initialise_projections:
         start_near_identity(converted)
@@ -85,7 +89,7 @@ def cka_profile(model: MaskedDenoiser, z: Integer[Tensor, "batch length"]) -> Fl
     """Linear CKA between the outputs of all pairs of blocks on masked tokens `z`."""
     states: list[Tensor] = []
 
-    def keep(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def keep(_module: nn.Module, _inputs: tuple[Any, ...], output: Tensor) -> None:
         states.append(output[:, model.registers :].flatten(0, 1))
 
     handles = [block.register_forward_hook(keep) for block in model.blocks]

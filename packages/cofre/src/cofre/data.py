@@ -121,7 +121,9 @@ def array_source(
         ValueError: for no rows, or another number of classes than rows.
     """
     if not len(tokens) or (classes is not None and len(classes) != len(tokens)):
-        raise ValueError(f"expected rows with a class each, got {len(tokens)} rows and {classes if classes is None else len(classes)}")
+        raise ValueError(
+            f"expected rows with a class each, got {len(tokens)} rows and {classes if classes is None else len(classes)}"
+        )
 
     def draw(count: int) -> Batch:
         rows = torch.randint(len(tokens), (count,), generator=generator)

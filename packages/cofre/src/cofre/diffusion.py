@@ -33,15 +33,15 @@ class LogLinearSchedule:
         if not 0 <= self.eps < 1:
             raise ValueError(f"eps must lie in [0, 1), got {self.eps}")
 
-    def alpha(self, t: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def alpha(self, t: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """Probability that a position is visible at time `t`."""
         return 1 - (1 - self.eps) * t
 
-    def sigma(self, t: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def sigma(self, t: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """Total noise, `-log alpha(t)`."""
         return -torch.log1p(-(1 - self.eps) * t)
 
-    def loss_weight(self, t: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def loss_weight(self, t: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """`sigma'(t) / (exp(sigma(t)) - 1)`, which is `1 / t` for every eps."""
         derivative = (1 - self.eps) / self.alpha(t)
         return derivative / torch.expm1(self.sigma(t))
@@ -119,7 +119,7 @@ def without_mask(logits: Float[Tensor, "... symbols"]) -> Float[Tensor, "... sym
 
 def draw_categorical(
     logits: Float[Tensor, "... symbols"], generator: torch.Generator | None = None
-) -> tuple[Integer[Tensor, "..."], Float[Tensor, "..."]]:
+) -> tuple[Integer[Tensor, ...], Float[Tensor, ...]]:
     """Draw from `softmax(logits)` in float64: the values and their probabilities.
 
     In float32 the tails are cut off, which makes samples look better than they are.

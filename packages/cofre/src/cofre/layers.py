@@ -176,7 +176,7 @@ def token_embedding(symbols: int, hidden: int) -> nn.Embedding:
     return table
 
 
-def check_tokens(x: Integer[Tensor, "..."], symbols: int, what: str) -> None:
+def check_tokens(x: Integer[Tensor, ...], symbols: int, what: str) -> None:
     """Refuse token ids outside 0 … symbols - 1.
 
     Raises:

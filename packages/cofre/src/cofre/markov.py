@@ -63,9 +63,7 @@ class MarkovText:
         """Size of the alphabet."""
         return self.transitions.shape[1]
 
-    def sample(
-        self, n: int, length: int, generator: torch.Generator | None = None
-    ) -> Integer[Tensor, "n length"]:
+    def sample(self, n: int, length: int, generator: torch.Generator | None = None) -> Integer[Tensor, "n length"]:
         """`n` independent stretches of the stationary chain.
 
         Raises:
@@ -91,7 +89,9 @@ class MarkovText:
             ValueError: for symbols outside the alphabet.
         """
         if int(tokens.min()) < 0 or int(tokens.max()) >= self.symbols:
-            raise ValueError(f"symbols must lie in 0 … {self.symbols - 1}, got {int(tokens.min())} … {int(tokens.max())}")
+            raise ValueError(
+                f"symbols must lie in 0 … {self.symbols - 1}, got {int(tokens.min())} … {int(tokens.max())}"
+            )
         tokens = tokens.cpu()
         law = self.stationary.reshape((self.symbols,) * self.order)
         result, before = [], torch.ones(len(tokens), dtype=torch.float64)

@@ -34,9 +34,7 @@ def is_degenerate(entropy: float, data_entropy: float, share: float = DEGENERATE
     return entropy < share * data_entropy
 
 
-def frechet_distance(
-    x: Float[np.ndarray, "samples features"], y: Float[np.ndarray, "others features"]
-) -> float:
+def frechet_distance(x: Float[np.ndarray, "samples features"], y: Float[np.ndarray, "others features"]) -> float:
     """Fréchet distance of Gaussians fitted to two sets of features (FID with the features of one's choice).
 
     Raises:
@@ -49,9 +47,9 @@ def frechet_distance(
 
 def frechet_from_moments(
     mean1: Float[np.ndarray, " k"],
-    covariance1: Float[np.ndarray, "..."],
+    covariance1: Float[np.ndarray, ...],
     mean2: Float[np.ndarray, " k"],
-    covariance2: Float[np.ndarray, "..."],
+    covariance2: Float[np.ndarray, ...],
 ) -> float:
     """`|m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2))`."""
     c1, c2 = np.atleast_2d(covariance1), np.atleast_2d(covariance2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Integer
@@ -119,7 +119,9 @@ class Denoiser(nn.Module):
 
     def _checked_classes(self, classes: Tensor | None) -> Tensor:
         if classes is None or self.classes is None:
-            raise ValueError(f"this model is class-conditional: it needs classes (0 … {self.classes}, the last for none)")
+            raise ValueError(
+                f"this model is class-conditional: it needs classes (0 … {self.classes}, the last for none)"
+            )
         check_tokens(classes, self.classes + 1, "classes")
         return classes
 
@@ -267,7 +269,7 @@ def count_block_passes(model: nn.Module, batch: int, block: type[nn.Module] = Di
     """Count the block passes of everything that runs inside, by forward hooks on modules of type `block`."""
     counter = BlockCounter(batch)
 
-    def count(_module: nn.Module, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
+    def count(_module: nn.Module, inputs: tuple[Any, ...], _output: Tensor) -> None:
         counter.rows += len(inputs[0])
 
     handles = [module.register_forward_hook(count) for module in model.modules() if isinstance(module, block)]

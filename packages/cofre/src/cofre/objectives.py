@@ -183,9 +183,7 @@ def consistency_loss(
     return distance.sum() / max(len(distance), 1)
 
 
-def kl_divergence(
-    log_p: Float[Tensor, "... symbols"], log_q: Float[Tensor, "... symbols"]
-) -> Float[Tensor, "..."]:
+def kl_divergence(log_p: Float[Tensor, "... symbols"], log_q: Float[Tensor, "... symbols"]) -> Float[Tensor, ...]:
     """`KL(p || q)` in nats; symbols with probability 0 under p count 0."""
     possible = log_p > -math.inf
     difference = torch.where(possible, log_p, 0.0) - torch.where(possible, log_q, 0.0)

@@ -67,7 +67,9 @@ def evaluated_weights(path: Path) -> dict[str, Tensor]:
     }
 
 
-def build(arm: str, shape: Mapping[str, Any], start: Path | None, generator: torch.Generator) -> tuple[nn.Module, Objective]:
+def build(
+    arm: str, shape: Mapping[str, Any], start: Path | None, generator: torch.Generator
+) -> tuple[nn.Module, Objective]:
     """Model and objective of an arm.
 
     Raises:
@@ -178,9 +180,7 @@ def pretrain(
 
             tokenizer = AutoTokenizer.from_pretrained(tokenizer)
         length: int = model.length  # pyright: ignore[reportAssignmentType]
-        source = text_source(
-            documents, tokenizer, length, device, accelerator.process_index, accelerator.num_processes
-        )
+        source = text_source(documents, tokenizer, length, device, accelerator.process_index, accelerator.num_processes)
 
     def log(step: int, parts: Mapping[str, float]) -> None:
         if step % log_every == 0:

@@ -39,7 +39,7 @@ class ReuseRule:
 
 
 def reuse_coefficients(
-    z: Integer[Tensor, "batch length"], z_prev: Integer[Tensor, "batch length"], mask_id: int, rule: ReuseRule
+    z: Integer[Tensor, "batch length"], z_prev: Integer[Tensor, ...], mask_id: int, rule: ReuseRule
 ) -> Float[Tensor, "batch length"]:
     """Weight gamma of the previous solution for each token.
 
@@ -66,7 +66,7 @@ def reuse_coefficients(
 
 def warm_start(
     h_pre: Float[Tensor, "batch rows width"],
-    h_prev: Float[Tensor, "batch rows width"],
+    h_prev: Float[Tensor, ...],
     coefficients: Float[Tensor, "batch length"],
 ) -> Float[Tensor, "batch rows width"]:
     """`gamma * h_prev + (1 - gamma) * h_pre`; register rows, which stand before the tokens, count as unchanged.

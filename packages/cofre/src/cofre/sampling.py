@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Integer
@@ -52,6 +52,7 @@ class SolvedStep:
     residuals: Float[Tensor, "iterations n"] | None
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Decides which masked positions a step reveals.
 

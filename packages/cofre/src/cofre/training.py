@@ -11,7 +11,6 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from .layers import check_tokens
@@ -94,7 +93,6 @@ class Trainer:
         kept = [p for p in model.parameters() if p.ndim <= 1]
         groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": kept, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=recipe.betas, fused=True)
-        self.scheduler = LambdaLR(self.optimizer, recipe.rate)
         self.average = (
             None
             if recipe.ema_decay is None
@@ -120,12 +118,13 @@ class Trainer:
         losses = self.objective(self.model, batch, self.steps)
         if not bool(losses.total.isfinite()):
             raise RuntimeError(f"the loss is {float(losses.total)} at step {self.steps}; try a smaller learning rate")
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.learning_rate * self.recipe.rate(self.steps - 1)
         self.optimizer.zero_grad(set_to_none=True)
         losses.total.backward()
         self._average_gradients()
         nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
-        self.scheduler.step()
         if self.average is not None:
             self.average.update_parameters(self.model)
         return losses.parts
@@ -140,14 +139,13 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """Everything that a continued training needs."""
-        parts = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.scheduler}
-        average = {} if self.average is None else {"average": self.average.state_dict()}
-        return {name: part.state_dict() for name, part in parts.items()} | average | {"step": self.steps}
+        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.steps}
+        return state if self.average is None else state | {"average": self.average.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from `state()`."""
-        for name, part in {"model": self.model, "optimizer": self.optimizer, "scheduler": self.scheduler}.items():
-            part.load_state_dict(state[name])
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         self.steps = state["step"]
@@ -200,11 +198,7 @@ def train(
             log(step, parts)
         if checkpoint is not None and main and (last or step % checkpoint_every == 0):
             _save(checkpoint, trainer.state())
-        if (
-            validate is not None
-            and (last or step % validate_every == 0)
-            and validate(trainer.evaluated.eval(), step)
-        ):
+        if validate is not None and (last or step % validate_every == 0) and validate(trainer.evaluated.eval(), step):
             break
     return trainer.evaluated.eval()
 

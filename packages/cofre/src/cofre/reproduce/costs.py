@@ -62,7 +62,9 @@ def costs(config: CostConfig, run: Run) -> None:
         run.measure(f"step_time_{name}", ratio, timing=True)
     run.measure("step_time_expected", _expected_ratio((1, 1, 1), 12))
     rows = _memory(config, run)
-    run.table("bytes", pd.DataFrame(rows, columns=["iterations with gradient", "measured", "predicted", "twelve blocks"]))
+    run.table(
+        "bytes", pd.DataFrame(rows, columns=["iterations with gradient", "measured", "predicted", "twelve blocks"])
+    )
 
     plain, fixed_point = _image_models(config, run)
     run.measure("image_step_time", _step_time_ratio(plain, fixed_point, MaskGITObjective, config, run), timing=True)

@@ -120,7 +120,9 @@ _SMOKE = Recipe(steps=4, batch_size=8, learning_rate=2e-3, ema_decay=0.8)
     ),
     seeds={"smoke": 1, "laptop": 1, "paper": 1},
     minutes={"laptop": 5, "paper": 3000},
-    needs={"paper": "ImageNette as VQ codes (codes=codes.npy labels=labels.npy) and a GPU; `cofre.pretrain image_fp` first"},
+    needs={
+        "paper": "ImageNette as VQ codes (codes=codes.npy labels=labels.npy) and a GPU; `cofre.pretrain image_fp` first"
+    },
 )
 def image(config: ImageConfig, run: Run) -> None:
     """Train MaskGIT with 24 and 12 blocks and FP-MaskGIT; Fréchet distance of samples at equal budgets."""
@@ -180,9 +182,7 @@ def _train(images: Tensor, digits: Tensor, levels: int, config: ImageConfig, run
         else:
             model = MaskedDenoiser(levels, config.side**2, blocks=int(arm.removeprefix("maskgit_")), **shape)
         generator = torch.Generator().manual_seed(run.seed)
-        source = array_source(
-            images, digits, generator=torch.Generator().manual_seed(run.seed + 1), device=run.device
-        )
+        source = array_source(images, digits, generator=torch.Generator().manual_seed(run.seed + 1), device=run.device)
         sjfb = SJFB(generator=generator) if arm == "fp" else None
         objective = MaskGITObjective(sjfb, class_dropout=0.1, generator=generator)
         name = {"maskgit_24": "image_plain", "fp": "image_fp"}.get(arm, arm)
@@ -289,7 +289,9 @@ def _picture(images: Tensor, digits: Tensor, pictures: dict[tuple[str, int], Ten
 def image_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     """Fréchet distance against budget, in both views."""
     fig, axes = plotting.subplots(1, 2, figsize=(9.5, 3.8))
-    for ax, column, title in zip(axes, ("fid", "fid_pca"), ("classifier features", "20 principal components"), strict=True):
+    for ax, column, title in zip(
+        axes, ("fid", "fid_pca"), ("classifier features", "20 principal components"), strict=True
+    ):
         plotting.mean_curve(ax, tables["fid"], x="budget", y=column, by="arm", labels=LABELS)
         budgets = sorted(tables["fid"]["budget"].unique())
         ax.set(xscale="log", yscale="log", xlabel="budget (block passes a sample)", title=title, xticks=budgets)

@@ -19,9 +19,7 @@ class ParameterConfig:
     """The published shapes; nothing to set."""
 
 
-@paper.experiment(
-    smoke=ParameterConfig(), laptop=ParameterConfig(), paper=ParameterConfig(), deterministic=True
-)
+@paper.experiment(smoke=ParameterConfig(), laptop=ParameterConfig(), paper=ParameterConfig(), deterministic=True)
 def parameters(config: ParameterConfig, run: Run) -> None:
     """Count the parameters of MDLM and FP-MDLM at the published size, without allocating them."""
     with torch.device("meta"):

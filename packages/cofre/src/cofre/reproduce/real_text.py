@@ -13,6 +13,7 @@ import torch
 from claimlab import Run, stats
 
 from ..data import array_source, compact_vocabulary, pack, read_documents
+from ..diffusion import nelbo
 from ..fixed_point import SJFB
 from ..judge import CausalJudge
 from ..metrics import is_degenerate, unigram_entropy
@@ -22,7 +23,6 @@ from ..reuse import ReuseRule
 from ..sampling import sample
 from ..schedules import allocate
 from ..training import Recipe, train
-from ..diffusion import nelbo
 from .declaration import paper
 
 
@@ -89,9 +89,7 @@ def real_text(config: RealTextConfig, run: Run) -> None:
     for arm, model in arms.items():
         generator = torch.Generator().manual_seed(run.seed)
         objective = MaskedObjective(SJFB(generator=generator) if arm == "fp" else None, generator=generator)
-        source = array_source(
-            training, generator=torch.Generator().manual_seed(run.seed + 1), device=run.device
-        )
+        source = array_source(training, generator=torch.Generator().manual_seed(run.seed + 1), device=run.device)
         trained = train(
             model, source, objective, config.recipe, progress=lambda steps, arm=arm: run.progress(steps, arm)
         )
@@ -131,7 +129,9 @@ def _load(config: RealTextConfig) -> tuple[torch.Tensor, torch.Tensor]:
     texts = _up_to(read_documents(config.documents), config.characters)
     rows = list(pack((tokenizer.encode(text) for text in texts), config.length, tokenizer.eos_token_id))
     if len(rows) < 2 * config.samples:
-        raise ValueError(f"the documents give {len(rows)} sequences of {config.length} tokens, {2 * config.samples} needed")
+        raise ValueError(
+            f"the documents give {len(rows)} sequences of {config.length} tokens, {2 * config.samples} needed"
+        )
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
     return compact_vocabulary(torch.stack(rows)[order])
 

@@ -77,7 +77,9 @@ def _budgets(arms: Arms, generator: Generator) -> dict[tuple[str, str, int], Sco
         # Equal steps: what is left of the gain when the fixed-point model may not take more steps than MDLM.
         equal = Split.of(budget, config.blocks)
         scores["fp_equal_steps", "none", budget] = generator.score(arms["fp"], equal)
-        rows.append(generator.row("fp_equal_steps", "none", budget, equal.steps, scores["fp_equal_steps", "none", budget]))
+        rows.append(
+            generator.row("fp_equal_steps", "none", budget, equal.steps, scores["fp_equal_steps", "none", budget])
+        )
     table = pd.DataFrame(rows)
     run.table("quality", table)
     run.table("data", pd.DataFrame([{"gen_ppl": task.data_perplexity, "entropy": task.data_entropy}]))
@@ -122,7 +124,9 @@ def _budgets(arms: Arms, generator: Generator) -> dict[tuple[str, str, int], Sco
 
 
 def _over_none(arm: str, rule: str, scores: dict[tuple[str, str, int], Scores], config: TextConfig) -> float:
-    return _geometric_mean([scores[arm, rule, b].perplexity / scores[arm, "none", b].perplexity for b in config.budgets])
+    return _geometric_mean(
+        [scores[arm, rule, b].perplexity / scores[arm, "none", b].perplexity for b in config.budgets]
+    )
 
 
 def _geometric_mean(values: list[float] | np.ndarray) -> float:
@@ -144,7 +148,8 @@ def _consistency(arms: Arms, generator: Generator, scores: dict[tuple[str, str, 
         _geometric_mean([_ratio_to_control("three_state", b, scores) for b in config.budgets]),
     )
     drop = [
-        scores["control", "none", b].mean_entropy - scores["consistency", "none", b].mean_entropy for b in config.budgets
+        scores["control", "none", b].mean_entropy - scores["consistency", "none", b].mean_entropy
+        for b in config.budgets
     ]
     run.measure("consistency_entropy_drop", float(np.mean(drop)))
 
@@ -261,7 +266,10 @@ def _conversion(arms: Arms, task: TextTask, run: Run) -> None:
     u = torch.rand(x.shape, generator=generator).to(x.device)
     z = mask_tokens(x, torch.full((len(x),), 0.5, device=x.device), u, task.vocab_size)
     profile = cka_profile(arms["mdlm"], z).numpy()
-    run.table("cka", pd.DataFrame(profile).rename_axis("layer").reset_index().melt("layer", var_name="other", value_name="cka"))
+    run.table(
+        "cka",
+        pd.DataFrame(profile).rename_axis("layer").reset_index().melt("layer", var_name="other", value_name="cka"),
+    )
     half = len(profile) // 2
     run.measure("cka_early", _mean_of_pairs(profile[:half, :half]))
     run.measure("cka_late", _mean_of_pairs(profile[half:, half:]))

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from claimlab import Run
 
 from ..convert import convert_mdlm
-from ..data import read_documents, read_text
+from ..data import read_text
 from ..diffusion import nelbo
 from ..fixed_point import SJFB
 from ..judge import CausalJudge
@@ -82,6 +82,7 @@ class TextConfig:
     temperatures: tuple[float, ...] = (0.5, 0.8, 0.9, 1.0)
 
 
+@runtime_checkable
 class Reference(Protocol):
     """What scores samples: the exact chain, or a pretrained language model."""
 
@@ -273,4 +274,3 @@ def _convert(trainer: _ArmTrainer, arms: Arms) -> None:
 
         arms.models[arm] = trainer.train(model, objective, config.conversion, arm, validate, every)
     arms.adaptation = pd.DataFrame(rows, columns=["arm", "step", "nelbo"])
-

@@ -22,7 +22,11 @@ SHOWN = {
     ("consistency", "three_state"): "CoFRe (consistency, 3SR)",
 }
 RULE_LABELS = {"none": "from h_pre", "full": "full reuse", "three_state": "three-state reuse"}
-ARM_LABELS = {"control": "extra steps only", "consistency": "consistency", "consistency_long": "consistency, 4x as long"}
+ARM_LABELS = {
+    "control": "extra steps only",
+    "consistency": "consistency",
+    "consistency_long": "consistency, 4x as long",
+}
 
 
 @paper.figures(text)
@@ -51,7 +55,9 @@ def _budgets(quality: pd.DataFrame, data: pd.DataFrame) -> Figure:
         ax.set_xticklabels([str(b) for b in budgets])
         ax.minorticks_off()
     degenerate = arms[arms["degenerate"]]
-    entropy.plot(degenerate["budget"], degenerate["entropy"], "x", color="black", label="degenerate" if len(degenerate) else None)
+    entropy.plot(
+        degenerate["budget"], degenerate["entropy"], "x", color="black", label="degenerate" if len(degenerate) else None
+    )
     perplexity.set(yscale="log", ylabel="GenPPL under the true chain")
     entropy.set(ylabel="unigram entropy of a sample (nats)")
     fig.legend(*perplexity.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
@@ -69,8 +75,22 @@ def _tradeoff(curve: pd.DataFrame, data: pd.DataFrame) -> Figure:
         ax.plot(bad["entropy"], bad["gen_ppl"], "x", color="black", markersize=10)
         for row in rows.itertuples():
             if index == 0:
-                ax.annotate(f"T = {row.temperature:g}", (row.entropy, row.gen_ppl), (4, -10), textcoords="offset points", fontsize=8)  # pyright: ignore
-    ax.plot(data["entropy"].mean(), data["gen_ppl"].mean(), marker="*", markersize=12, color="black", linestyle="none", label="data")
+                ax.annotate(
+                    f"T = {row.temperature:g}",
+                    (row.entropy, row.gen_ppl),
+                    (4, -10),
+                    textcoords="offset points",
+                    fontsize=8,
+                )  # pyright: ignore
+    ax.plot(
+        data["entropy"].mean(),
+        data["gen_ppl"].mean(),
+        marker="*",
+        markersize=12,
+        color="black",
+        linestyle="none",
+        label="data",
+    )
     ax.plot([], [], "x", color="black", markersize=8, label="degenerate (entropy < 85 % of the data's)")
     ax.set(yscale="log", xlabel="unigram entropy of a sample (nats)", ylabel="GenPPL under the true chain")
     ax.legend(fontsize="small")
@@ -98,7 +118,14 @@ def _schedules(table: pd.DataFrame) -> Figure:
         means = np.exp(rows.groupby(["seed", "schedule"])["log"].mean()).reset_index(name="gen_ppl")
         for place, kind in enumerate(kinds):
             values = means.loc[means["schedule"] == kind, "gen_ppl"]
-            ax.plot([place + offsets[index]] * len(values), values, "o", color=plotting.COLOURS[index], alpha=0.7, label=label if place == 0 else None)
+            ax.plot(
+                [place + offsets[index]] * len(values),
+                values,
+                "o",
+                color=plotting.COLOURS[index],
+                alpha=0.7,
+                label=label if place == 0 else None,
+            )
     ax.set(xticks=range(len(kinds)), ylabel="GenPPL (geometric mean over budgets)", xlabel="schedule of the iterations")
     ax.set_xticklabels([k.replace("_", " ") for k in kinds])
     ax.legend(fontsize="small", title="a dot a seed")
@@ -107,7 +134,11 @@ def _schedules(table: pd.DataFrame) -> Figure:
 
 def _conversion(adaptation: pd.DataFrame, cka: pd.DataFrame) -> Figure:
     fig, (left, right) = plotting.subplots(1, 2, figsize=(9.5, 3.8))
-    labels = {"converted": "converted", "converted_uninitialised": "converted, projections new", "scratch": "from scratch"}
+    labels = {
+        "converted": "converted",
+        "converted_uninitialised": "converted, projections new",
+        "scratch": "from scratch",
+    }
     plotting.mean_curve(left, adaptation, x="step", y="nelbo", by="arm", labels=labels)
     left.set(xlabel="training steps", ylabel="NELBO (nats per token)")
     left.legend(fontsize="small")
