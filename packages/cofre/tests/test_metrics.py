@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_contexts_are_nested(generator):
     x = torch.randint(5, (4, 50), generator=generator)
     contexts = nested_contexts(x, 5, 5, generator)
     assert (contexts[0] == 5).all()
-    for before, after in zip(contexts[:-1], contexts[1:], strict=True):
+    for before, after in itertools.pairwise(contexts):
         assert not ((after == 5) & (before != 5)).any()
         assert (after[after != 5] == x[after != 5]).all()
     assert float((contexts[3] == 5).float().mean()) == pytest.approx(0.4, abs=0.15)

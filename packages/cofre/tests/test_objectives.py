@@ -206,7 +206,7 @@ def test_sdtt_student_equal_to_a_teacher_that_ignores_its_input_has_no_loss(plai
 
 def test_sdtt_rounds_double():
     assert sdtt_step_sizes(1 / 16, 6) == [1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 1.0]
-    with pytest.raises(ValueError, match="got 0 and 0.5"):
+    with pytest.raises(ValueError, match=r"got 0 and 0\.5"):
         sdtt_step_sizes(0.5, 0)
     with pytest.raises(ValueError, match="step_size must lie in"):
         SDTTObjective(MaskedObjective(), torch.nn.Identity(), 1.5)

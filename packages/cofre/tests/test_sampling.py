@@ -160,7 +160,7 @@ def test_halton_sampler_reveals_along_the_order(generator):
 
 def test_arccos_schedule():
     assert [arccos_masked_share(x) for x in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 2 / 3, 0.0])
-    with pytest.raises(ValueError, match="got 1.5"):
+    with pytest.raises(ValueError, match=r"got 1\.5"):
         arccos_masked_share(1.5)
 
 

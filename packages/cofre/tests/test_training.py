@@ -107,7 +107,7 @@ def test_tokens_out_of_range_are_refused(fixed_point, token):
 
 def test_tokens_must_be_integers(fixed_point, unchecked):
     model = fixed_point()
-    with pytest.raises(TypeError, match="training tokens must be integers, got torch.float32"):
+    with pytest.raises(TypeError, match=r"training tokens must be integers, got torch\.float32"):
         Trainer(model, objective(model), RECIPE).step(Batch(torch.zeros(4, 12)))
 
 

@@ -48,7 +48,8 @@ def convert_mdlm(
 
 @torch.no_grad()
 def start_near_identity(model: FixedPointDenoiser, share: float = SHARE) -> None:
-    """Set the projections so that the merged input is nearly `(1 - share) h + share g`, with `g = h_pre` (reconstruction).
+    """Set the projections so that the merged input is nearly `(1 - share) h + share g`, with `g = h_pre`
+    (reconstruction).
 
     `G = I`; `W_1 = I`, `b_1 = 4`, where GELU is nearly linear; `W_2 = [(1 - share) I, share I]`, `b_2 = -4`.
 

@@ -22,7 +22,8 @@ _DOCUMENTED = ("cluster", "decomposition", "linear_model", "svm")
 
 
 def bundled_documents() -> list[str]:
-    """Docstrings of scikit-learn's main packages and its descriptions of data sets: English prose that is on every machine.
+    """Docstrings of scikit-learn's main packages and its descriptions of data sets: English prose that is on every
+    machine.
 
     One document for each module or description, in the order of their names.
     """
@@ -50,7 +51,8 @@ def read_documents(source: str | Path | None = None, column: str = "text", split
     """Documents one after the other, never all in memory.
 
     Args:
-        source: a `.jsonl` or `.parquet` file with a column of texts, a `.txt` file with a blank line between documents, a
+        source: a `.jsonl` or `.parquet` file with a column of texts, a `.txt` file with a blank line between
+            documents, a
             name on the Hugging Face hub (streamed; needs `datasets` and network), or `None` for the bundled documents.
         column: where the text stands.
         split: of a data set on the hub.
@@ -85,7 +87,8 @@ def read_documents(source: str | Path | None = None, column: str = "text", split
 
 
 def pack(documents: Iterable[Sequence[int]], length: int, end: int) -> Iterator[Integer[Tensor, " length"]]:
-    """Sequences of `length` from token lists: joined with the end token after each document, then cut; the tail is dropped.
+    """Sequences of `length` from token lists: joined with the end token after each document, then cut; the tail is
+    dropped.
 
     Raises:
         ValueError: for a length below 1.
@@ -122,7 +125,7 @@ def array_source(
     """
     if not len(tokens) or (classes is not None and len(classes) != len(tokens)):
         raise ValueError(
-            f"expected rows with a class each, got {len(tokens)} rows and {classes if classes is None else len(classes)}"
+            f"expected rows with a class each, got {len(tokens)} rows, {0 if classes is None else len(classes)} classes"
         )
 
     def draw(count: int) -> Batch:

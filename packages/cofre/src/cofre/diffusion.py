@@ -47,6 +47,9 @@ class LogLinearSchedule:
         return derivative / torch.expm1(self.sigma(t))
 
 
+PUBLISHED_SCHEDULE = LogLinearSchedule()
+
+
 def antithetic_times(count: int, generator: torch.Generator | None = None) -> Float[Tensor, " count"]:
     """One uniform time in each of `count` equal parts of [0, 1], scaled to [1e-3, 1]."""
     offset = torch.rand(1, generator=generator)
@@ -59,7 +62,7 @@ def mask_tokens(
     t: Float[Tensor, " batch"],
     u: Float[Tensor, "batch length"],
     mask_id: int,
-    schedule: LogLinearSchedule | None = None,
+    schedule: LogLinearSchedule = PUBLISHED_SCHEDULE,
 ) -> Integer[Tensor, "batch length"]:
     """Mask each position whose uniform number `u` is below `1 - alpha(t)`.
 
@@ -68,7 +71,6 @@ def mask_tokens(
     """
     if bool((x == mask_id).any()):
         raise ValueError(f"the data hold the mask's id {mask_id}; it stands for masked positions only")
-    schedule = schedule or LogLinearSchedule()
     return torch.where(u < 1 - schedule.alpha(t)[:, None], mask_id, x)
 
 
@@ -78,12 +80,13 @@ def nested_masks(
     t_teacher: Float[Tensor, " batch"],
     u: Float[Tensor, "batch length"],
     mask_id: int,
-    schedule: LogLinearSchedule | None = None,
+    schedule: LogLinearSchedule = PUBLISHED_SCHEDULE,
 ) -> tuple[Integer[Tensor, "batch length"], Integer[Tensor, "batch length"]]:
-    """The student's and the teacher's tokens from one uniform number a position: the teacher sees all that the student sees.
+    """The student's and the teacher's tokens from one uniform number a position: the teacher sees all that the
+    student sees.
 
-    Where both masks come out equal, the teacher sees one position more: the masked one with the largest `u`, which would be
-    the next to be revealed (the choice is a reconstruction).
+    Where both masks come out equal, the teacher sees one position more: the masked one with the largest `u`, which
+    would be the next to be revealed (the choice is a reconstruction).
 
     Raises:
         ValueError: if a teacher's time is above its student's, or the data hold the mask.
@@ -146,10 +149,11 @@ def mdlm_loss(
     x: Integer[Tensor, "batch length"],
     z: Integer[Tensor, "batch length"],
     t: Float[Tensor, " batch"],
-    schedule: LogLinearSchedule | None = None,
+    schedule: LogLinearSchedule = PUBLISHED_SCHEDULE,
 ) -> Float[Tensor, " batch"]:
-    """Continuous-time NELBO of each sample, per token (nats): masked cross-entropy, weighted by `1 / t`, over all positions."""
-    weight = (schedule or LogLinearSchedule()).loss_weight(t)
+    """Continuous-time NELBO of each sample, per token (nats): masked cross-entropy, weighted by `1 / t`, over all
+    positions."""
+    weight = schedule.loss_weight(t)
     masked = z == logits.shape[-1] - 1
     return weight * masked_cross_entropy(logits, x, masked).sum(1) / x.shape[1]
 
@@ -162,7 +166,7 @@ def nelbo(
     *,
     iterations: int | None = None,
     generator: torch.Generator | None = None,
-    schedule: LogLinearSchedule | None = None,
+    schedule: LogLinearSchedule = PUBLISHED_SCHEDULE,
 ) -> Float[Tensor, " batch"]:
     """Monte-Carlo NELBO of each sequence, per token (nats); `exp` of its mean is the validation perplexity.
 
@@ -178,7 +182,6 @@ def nelbo(
     """
     if n_times < 1:
         raise ValueError(f"n_times must be at least 1, got {n_times}")
-    schedule = schedule or LogLinearSchedule()
     solver: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
     total = torch.zeros(len(x), device=x.device)
     # Stratified over times within each sequence: time k of sequence b is one of n_times * batch antithetic ones.

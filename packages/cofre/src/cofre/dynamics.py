@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Integer
@@ -74,7 +75,7 @@ def lagged_logit_kl(
     if not lags or min(lags) < 1 or max(lags) >= len(contexts):
         raise ValueError(f"lags must lie in 1 … {len(contexts) - 1}, got {tuple(lags)}")
     mask_id: int = model.mask_id  # pyright: ignore[reportAssignmentType]
-    solver = {} if iterations is None else {"iterations": iterations}
+    solver: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
     predictions = []
     for step, z in enumerate(contexts):
         t = None if times is None else torch.full((len(z),), times[step], device=z.device)

@@ -99,8 +99,8 @@ def denoise(
 ) -> DenoiserOutput:
     """One refinement pass of a plain denoiser, or `encode -> N plain iterations -> decode` of a fixed-point model.
 
-    The starting state is detached, so that the gradient runs through the iterations with gradient, the injection and the
-    decoder only (Jacobian-free backpropagation).
+    The starting state is detached, so that the gradient runs through the iterations with gradient, the injection and
+    the decoder only (Jacobian-free backpropagation).
 
     Args:
         model: a `FixedPointModel`, or a module `(z, t, classes) -> DenoiserOutput`.

@@ -16,6 +16,7 @@ class Rotary(nn.Module):
     Args:
         head_width: channels of one attention head; even.
         length: positions of the table.
+        base: ratio of the slowest to the fastest frequency; short sequences need a small one.
 
     Raises:
         ValueError: for an odd head width; in `forward`, for a sequence that is longer than the table.
@@ -24,11 +25,11 @@ class Rotary(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, head_width: int, length: int) -> None:
+    def __init__(self, head_width: int, length: int, base: float = 10_000.0) -> None:
         super().__init__()
         if head_width % 2:
             raise ValueError(f"rotary positions need an even head width, got {head_width}")
-        frequency = 10_000.0 ** (-torch.arange(0, head_width, 2) / head_width)
+        frequency = base ** (-torch.arange(0, head_width, 2) / head_width)
         angle = torch.arange(length)[:, None] * frequency
         self.register_buffer("cos", angle.cos().repeat(1, 2), persistent=False)
         self.register_buffer("sin", angle.sin().repeat(1, 2), persistent=False)
@@ -134,7 +135,8 @@ class DiTBlock(nn.Module):
 
 
 class Injection(nn.Module):
-    """FPDM's projections around the shared block: `W_2 GELU(W_1 [h ; g] + b_1) + b_2` (Fixed Point Diffusion Models)."""
+    """FPDM's projections around the shared block: `W_2 GELU(W_1 [h ; g] + b_1) + b_2` (Fixed Point Diffusion
+    Models)."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -169,10 +171,10 @@ class FinalLayer(nn.Module):
         return self.linear(hidden), hidden
 
 
-def token_embedding(symbols: int, hidden: int) -> nn.Embedding:
-    """Embedding with entries of standard deviation 0.02, so that no norm is needed before the first block."""
+def token_embedding(symbols: int, hidden: int, std: float = 0.02) -> nn.Embedding:
+    """Embedding with normal entries; blocks that are not the identity at the start need a larger `std` than 0.02."""
     table = nn.Embedding(symbols, hidden)
-    nn.init.normal_(table.weight, std=0.02)
+    nn.init.normal_(table.weight, std=std)
     return table
 
 

@@ -1,4 +1,5 @@
-"""Text from a Markov chain: unlimited training data with an exact reference for generative perplexity (reconstruction)."""
+"""Text from a Markov chain: unlimited training data with an exact reference for generative perplexity
+(reconstruction)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ def arccos_masked_share(x: float) -> float:
 
 
 def halton_order(height: int, width: int) -> Int[np.ndarray, " cells"]:
-    """Cells of a grid, numbered row by row, in the order in which the Halton sequence of bases 2 and 3 first meets them.
+    """Cells of a grid, numbered row by row, in the order in which the Halton sequence of bases 2 and 3 first meets
+    them.
 
     Raises:
         ValueError: for an empty grid.
@@ -81,7 +82,8 @@ class MaskGITSampler:
         return arccos_masked_share(step / steps)
 
     def remaining(self, step: int, steps: int, length: int) -> int:
-        """Positions that are still masked after step `step` (counted from 0): at least one less each step, 0 at the end."""
+        """Positions that are still masked after step `step` (counted from 0): at least one less each step, 0 at the
+        end."""
         target = math.floor(length * arccos_masked_share((step + 1) / steps))
         return max(0, min(target, length - 1 - step))
 

@@ -1,4 +1,5 @@
-"""Quality of samples (section 3.7): generative perplexity, entropy and its collapse, Fréchet distance, inception score."""
+"""Quality of samples (section 3.7): generative perplexity, entropy and its collapse, Fréchet distance, inception
+score."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def unigram_entropy(tokens: Integer[Tensor, "samples length"], symbols: int) -> 
 
 
 def is_degenerate(entropy: float, data_entropy: float, share: float = DEGENERATE_SHARE) -> bool:
-    """Whether samples are so uniform that their generative perplexity means nothing: entropy below a share of the data's."""
+    """Whether samples are so uniform that their generative perplexity means nothing: entropy below a share of the
+    data's."""
     return entropy < share * data_entropy
 
 

@@ -27,6 +27,7 @@ class Denoiser(nn.Module):
         classes: number of classes of a class-conditional model; class id `classes` means none (guidance).
         registers: learned rows before the sequence that stand for no token.
         positions: "rotary", or "learned" rows added to the embedding.
+        rotary_base: see `cofre.layers.Rotary`.
         time_conditioning: feed the noise level to adaLN; off in MDLM's published runs, where a constant is fed.
 
     Raises:
@@ -46,6 +47,7 @@ class Denoiser(nn.Module):
         classes: int | None = None,
         registers: int = 0,
         positions: Literal["rotary", "learned"] = "rotary",
+        rotary_base: float = 10_000.0,
         time_conditioning: bool = False,
     ) -> None:
         super().__init__()
@@ -59,20 +61,22 @@ class Denoiser(nn.Module):
         self.vocab_size, self.length, self.mask_id = vocab_size, length, vocab_size
         self.hidden, self.heads, self.cond_dim, self.dropout = hidden, heads, cond_dim, dropout
         self.classes, self.registers, self.positions = classes, registers, positions
-        self.time_conditioning = time_conditioning
-        self.embedding = token_embedding(vocab_size + 1, hidden)
-        self.rotary = Rotary(hidden // heads, length + registers) if positions == "rotary" else None
-        self.position_table = nn.Parameter(0.02 * torch.randn(length, hidden)) if positions == "learned" else None
-        self.register_table = nn.Parameter(0.02 * torch.randn(registers, hidden)) if registers else None
+        self.rotary_base, self.time_conditioning = rotary_base, time_conditioning
+        # With adaLN every block starts as the identity; without it a small embedding would drown in their outputs.
+        std = 0.02 if cond_dim is not None else 1.0
+        self.embedding = token_embedding(vocab_size + 1, hidden, std)
+        self.rotary = Rotary(hidden // heads, length + registers, rotary_base) if positions == "rotary" else None
+        self.position_table = nn.Parameter(std * torch.randn(length, hidden)) if positions == "learned" else None
+        self.register_table = nn.Parameter(std * torch.randn(registers, hidden)) if registers else None
         self.timestep = None if cond_dim is None else TimestepEmbedding(cond_dim)
-        self.class_table = None if classes is None else token_embedding(classes + 1, cond_dim or hidden)
+        self.class_table = None if classes is None else token_embedding(classes + 1, cond_dim or hidden, std)
         self.final = FinalLayer(hidden, vocab_size + 1, cond_dim)
 
     @property
     def shape(self) -> dict:
         """Arguments that make another denoiser of the same embedding, conditioning and width."""
         names = ("vocab_size", "length", "hidden", "heads", "cond_dim", "dropout", "classes", "registers")
-        return {name: getattr(self, name) for name in (*names, "positions", "time_conditioning")}
+        return {name: getattr(self, name) for name in (*names, "positions", "rotary_base", "time_conditioning")}
 
     def new_block(self) -> DiTBlock:
         """A block of this model's width."""
@@ -119,9 +123,7 @@ class Denoiser(nn.Module):
 
     def _checked_classes(self, classes: Tensor | None) -> Tensor:
         if classes is None or self.classes is None:
-            raise ValueError(
-                f"this model is class-conditional: it needs classes (0 … {self.classes}, the last for none)"
-            )
+            raise ValueError(f"a class-conditional model needs classes (0 … {self.classes}, the last for none)")
         check_tokens(classes, self.classes + 1, "classes")
         return classes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Integer
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .diffusion import (
+    PUBLISHED_SCHEDULE,
     LogLinearSchedule,
     antithetic_times,
     draw_categorical,
@@ -24,6 +25,8 @@ from .diffusion import (
     without_mask,
 )
 from .fixed_point import SJFB, DenoiserOutput, denoise
+
+LINEAR_SHARE = LogLinearSchedule(eps=0.0)  # the masked share is t itself
 
 
 class Batch(NamedTuple):
@@ -52,7 +55,7 @@ class MaskedObjective:
     """
 
     sjfb: SJFB | None = None
-    schedule: LogLinearSchedule = LogLinearSchedule()
+    schedule: LogLinearSchedule = PUBLISHED_SCHEDULE
     class_dropout: float = 0.0
     generator: torch.Generator | None = None
 
@@ -71,7 +74,7 @@ class MaskedObjective:
         dropped = torch.rand(classes.shape, generator=self.generator).to(classes.device) < self.class_dropout
         return torch.where(dropped, model.classes, classes)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
-    def draw_iterations(self) -> dict[str, int]:
+    def draw_iterations(self) -> dict[str, Any]:
         """Solver options of one step."""
         if self.sjfb is None:
             return {}
@@ -86,7 +89,7 @@ class MaskedObjective:
         """Loss of one training step."""
         x = batch.tokens
         t = self.draw_times(len(x)).to(x.device)
-        z = mask_tokens(x, t, self.uniform(x), model.mask_id, self.schedule)  # pyright: ignore[reportArgumentType]
+        z = mask_tokens(x, t, self.uniform(x), _mask_id(model), self.schedule)
         output = denoise(model, z, t, self.draw_classes(model, batch.classes), **self.draw_iterations())
         loss = self.loss(output.logits, x, z, t)
         return Losses(loss, {"base": float(loss.detach())})
@@ -96,7 +99,7 @@ class MaskedObjective:
 class MaskGITObjective(MaskedObjective):
     """Plain cross-entropy of masked positions; the masked share is drawn from the arccos schedule."""
 
-    schedule: LogLinearSchedule = LogLinearSchedule(eps=0.0)
+    schedule: LogLinearSchedule = LINEAR_SHARE
 
     def draw_times(self, count: int) -> Float[Tensor, " count"]:
         """Masked shares `arccos(u) / (pi / 2)`."""
@@ -190,6 +193,10 @@ def kl_divergence(log_p: Float[Tensor, "... symbols"], log_q: Float[Tensor, "...
     return (log_p.exp() * difference).sum(-1)
 
 
+def _mask_id(model: nn.Module) -> int:
+    return cast(int, model.mask_id)
+
+
 class _TwoMasks(NamedTuple):
     student_z: Tensor
     student_t: Tensor
@@ -213,7 +220,8 @@ class ConsistencyObjective:
     Attributes:
         base: the base model's objective, on the student's tokens.
         config: weight, gaps, kind.
-        teacher: another network for the teacher's pass (an average of weights, for the ablation); the model itself if `None`.
+        teacher: another network for the teacher's pass (an average of weights, for the ablation); the model itself
+            if `None`.
     """
 
     base: MaskedObjective
@@ -222,8 +230,8 @@ class ConsistencyObjective:
 
     def __call__(self, model: nn.Module, batch: Batch, step: int) -> Losses:
         """Loss of one training step; both passes make the same numbers of iterations."""
-        x, mask_id = batch.tokens, model.mask_id
-        masks = _draw_nested(self.base, self.config.gap, x, mask_id)  # pyright: ignore[reportArgumentType]
+        x, mask_id = batch.tokens, _mask_id(model)
+        masks = _draw_nested(self.base, self.config.gap, x, mask_id)
         classes, solver = self.base.draw_classes(model, batch.classes), self.base.draw_iterations()
         student = denoise(model, masks.student_z, masks.student_t, classes, **solver)
         with torch.no_grad():
@@ -263,8 +271,8 @@ class AdaptationObjective:
 
     def __call__(self, model: nn.Module, batch: Batch, step: int) -> Losses:
         """Loss of one training step. What only the teacher sees is a one-hot target (SUBS)."""
-        x, mask_id = batch.tokens, model.mask_id
-        masks = _draw_nested(self.base, self.config.gap, x, mask_id)  # pyright: ignore[reportArgumentType]
+        x, mask_id = batch.tokens, _mask_id(model)
+        masks = _draw_nested(self.base, self.config.gap, x, mask_id)
         student = denoise(model, masks.student_z, masks.student_t, batch.classes, **self.base.draw_iterations())
         with torch.no_grad():
             teacher: DenoiserOutput = denoise(self.teacher, masks.teacher_z, masks.teacher_t, batch.classes)
@@ -297,9 +305,9 @@ class SDTTObjective:
 
     def __call__(self, model: nn.Module, batch: Batch, step: int) -> Losses:
         """Mean over masked positions of `KL(teacher || student)`."""
-        x, mask_id = batch.tokens, model.mask_id
+        x, mask_id = batch.tokens, _mask_id(model)
         t = self.base.draw_times(len(x)).to(x.device)
-        z = mask_tokens(x, t, self.base.uniform(x), mask_id, self.base.schedule)  # pyright: ignore[reportArgumentType]
+        z = mask_tokens(x, t, self.base.uniform(x), mask_id, self.base.schedule)
         target = self.targets(z, t)
         student = denoise(model, z, t, batch.classes, **self.base.draw_iterations())
         masked = z == mask_id
@@ -312,7 +320,7 @@ class SDTTObjective:
         self, z: Integer[Tensor, "batch length"], t: Float[Tensor, " batch"]
     ) -> Float[Tensor, "batch length symbols"]:
         """The teacher's prediction of each position at the half step that reveals it, or at the last one."""
-        alpha, half, mask_id = self.base.schedule.alpha, self.step_size / 2, self.teacher.mask_id
+        alpha, half, mask_id = self.base.schedule.alpha, self.step_size / 2, _mask_id(self.teacher)
         target = subs_log_probs(denoise(self.teacher, z, t).logits, z)
         middle = (t - half).clamp_min(0)
         reveal = (alpha(middle) - alpha(t)) / (1 - alpha(t)).clamp_min(1e-6)

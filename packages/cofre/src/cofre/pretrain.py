@@ -1,8 +1,8 @@
 """Train one arm at the paper's size, on one process or many, and leave a checkpoint for the experiments.
 
 torchrun --nproc-per-node 8 -m cofre.pretrain fp --documents Skylion007/openwebtext --out checkpoints
-torchrun --nproc-per-node 8 -m cofre.pretrain consistency --documents … --start checkpoints/fp-seed0.pt --out checkpoints
-python -m cofre.pretrain image_fp --codes codes.npy --labels labels.npy --out checkpoints
+torchrun --nproc-per-node 8 -m cofre.pretrain consistency --documents … --start checkpoints/fp-seed0.pt --out
+checkpoints python -m cofre.pretrain image_fp --codes codes.npy --labels labels.npy --out checkpoints
 """
 
 from __future__ import annotations

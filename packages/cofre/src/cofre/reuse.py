@@ -18,7 +18,8 @@ class ReuseRule:
 
     Attributes:
         kind: "none" starts from `h_pre`, "full" from the previous solution, "three_state" mixes them token by token.
-        masked: weight of a still masked token, rising from the first to the second with the visible share of its sequence.
+        masked: weight of a still masked token, rising from the first to the second with the visible share of its
+            sequence.
         changed: weight of a newly revealed token.
 
     Raises:
@@ -47,8 +48,8 @@ def reuse_coefficients(
         z: tokens of this step.
         z_prev: tokens that the previous solution was made from.
         mask_id: id of the mask.
-        rule: "three_state" gives 1 to unchanged visible tokens, `rule.changed` to changed ones, and to still masked ones
-            `low + (high - low) * v` with `v` the visible share of the sequence.
+        rule: "three_state" gives 1 to unchanged visible tokens, `rule.changed` to changed ones, and to still masked
+            ones `low + (high - low) * v` with `v` the visible share of the sequence.
 
     Raises:
         ValueError: if the shapes differ.

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from .diffusion import LogLinearSchedule, draw_categorical
+from .diffusion import PUBLISHED_SCHEDULE, LogLinearSchedule, draw_categorical
 from .fixed_point import DEFAULT_ITERATIONS, FixedPointModel, denoise
 from .models import count_block_passes
 from .reuse import ReuseRule, reuse_coefficients, warm_start
@@ -62,9 +62,12 @@ class Sampler(Protocol):
         guidance: scale `w` of classifier-free guidance, `(1 + w) conditional - w unconditional` logits; 0 for none.
     """
 
-    monotone: bool
-    uses_confidence: bool
-    guidance: float
+    @property
+    def monotone(self) -> bool: ...
+    @property
+    def uses_confidence(self) -> bool: ...
+    @property
+    def guidance(self) -> float: ...
 
     def time(self, step: int, steps: int) -> float: ...  # diffusion time before the step
     def reveal(
@@ -74,12 +77,13 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class AncestralSampler:
-    """MDLM's sampler on a uniform grid: each masked position is revealed with probability `(alpha_s - alpha_t) / (1 - alpha_t)`.
+    """MDLM's sampler on a uniform grid: each masked position is revealed with probability `(alpha_s - alpha_t) / (1
+    - alpha_t)`.
 
     The last step reveals everything, since it ends at time 0. Revealed tokens never change.
     """
 
-    schedule: LogLinearSchedule = LogLinearSchedule()
+    schedule: LogLinearSchedule = PUBLISHED_SCHEDULE
     monotone = True
     uses_confidence = False
     guidance = 0.0
@@ -138,8 +142,9 @@ def sample(
         observe: called after each pass. It must copy what it keeps: the loop holds the last solution only.
 
     Raises:
-        ValueError: for a count below 1, iterations that do not fit the steps or the model, a reuse rule that a plain model
-            or a remasking sampler cannot have, guidance without classes, or logits that are not a number (with the step).
+        ValueError: for a count below 1, iterations that do not fit the steps or the model, a reuse rule that a plain
+            model or a remasking sampler cannot have, guidance without classes, or logits that are not numbers (with
+            the step).
     """
     rule = reuse if isinstance(reuse, ReuseRule) else ReuseRule(reuse)  # pyright: ignore[reportArgumentType]
     sampler = sampler or AncestralSampler()

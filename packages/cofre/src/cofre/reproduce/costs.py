@@ -133,7 +133,8 @@ def _wait(run: Run) -> None:
 
 
 def _expected_ratio(blocks: tuple[int, int, int], depth: int) -> float:
-    """From block counts alone, a backward pass costing two forward ones: mean of S-JFB's draws against `depth` blocks."""
+    """From block counts alone, a backward pass costing two forward ones: mean of S-JFB's draws against `depth`
+    blocks."""
     pre, shared, post = blocks
     no_grad, grad = 2.0, 4.5
     forward, backward = pre + post + shared * (no_grad + grad), pre + post + shared * grad
@@ -190,7 +191,8 @@ def _memory(config: CostConfig, run: Run) -> list[tuple[int, int, float, int]]:
 
 
 def _sampling_time_ratio(config: CostConfig, run: Run) -> stats.Interval:
-    """Time of sampling at one budget: fixed point with three-state reuse over 12 blocks (SDTT's students cost the same)."""
+    """Time of sampling at one budget: fixed point with three-state reuse over 12 blocks (SDTT's students cost the
+    same)."""
     plain, fixed_point = _text_models(config, min(config.vocab_sizes), run)
     budget = 12 * config.sample_steps
     counts = allocate(budget, budget // 6)

@@ -1,4 +1,5 @@
-"""Generation at equal budgets of block passes: choice of the split, scores with intervals, degenerate results flagged."""
+"""Generation at equal budgets of block passes: choice of the split, scores with intervals, degenerate results
+flagged."""
 
 from __future__ import annotations
 
@@ -133,7 +134,8 @@ class Generator:
         temperature: float = 1.0,
         seeds: int | None = None,
     ) -> Scores:
-        """Scores over the sampling seeds; equal seeds for all models. `split` is the number of steps for a plain model."""
+        """Scores over the sampling seeds; equal seeds for all models. `split` is the number of steps for a plain
+        model."""
         steps, iterations = (split, None) if isinstance(split, int) else (split.steps, split.iterations)
         rows, passes = [], 0.0
         for index in range(seeds or self.config.sampling_seeds):

@@ -32,6 +32,11 @@ RULES = ("none", "full", "three_state")
 LABELS = {"maskgit_24": "MaskGIT, 24 blocks", "maskgit_12": "MaskGIT, 12 blocks", "fp": "FP-MaskGIT, 4/1/4"}
 
 
+RECIPE = Recipe(
+    steps=300, batch_size=32, learning_rate=2e-3, warmup=30, decay="cosine", betas=(0.9, 0.99), ema_decay=0.97
+)
+
+
 @dataclass(frozen=True)
 class ImageConfig:
     """Digits quantised to `levels` tokens, or arrays of image codes from an external tokenizer."""
@@ -43,15 +48,9 @@ class ImageConfig:
     cond_dim: int | None = None
     dropout: float = 0.0
     registers: int = 1
-    deep: Recipe = Recipe(
-        steps=450, batch_size=32, learning_rate=2e-3, warmup=50, decay="cosine", betas=(0.9, 0.99), ema_decay=0.98
-    )
-    shallow: Recipe = Recipe(
-        steps=450, batch_size=32, learning_rate=2e-3, warmup=50, decay="cosine", betas=(0.9, 0.99), ema_decay=0.98
-    )
-    fixed_point: Recipe = Recipe(
-        steps=450, batch_size=32, learning_rate=2e-3, warmup=50, decay="cosine", betas=(0.9, 0.99), ema_decay=0.98
-    )
+    deep: Recipe = RECIPE
+    shallow: Recipe = RECIPE
+    fixed_point: Recipe = RECIPE
     budgets: tuple[int, ...] = (48, 96, 192, 384)
     step_costs: tuple[int, ...] = (10, 12, 16)  # block passes a step may cost in the fixed-point model
     guidance: float = 0.0
@@ -65,7 +64,8 @@ class ImageConfig:
 
 
 class Features:
-    """Two views of images for the Fréchet distance: a small classifier's last hidden layer, and principal components."""
+    """Two views of images for the Fréchet distance: a small classifier's last hidden layer, and principal
+    components."""
 
     def __init__(self, images: Tensor, digits: Tensor, levels: int, iterations: int = 60) -> None:
         self.levels = levels
@@ -79,15 +79,16 @@ class Features:
 
     def penultimate(self, images: Tensor) -> np.ndarray:
         """The classifier's 64 hidden units, after the rectifier."""
-        return np.maximum(self._scaled(images) @ self.classifier.coefs_[0] + self.classifier.intercepts_[0], 0)
+        weights, bias = self.classifier.coefs_[0], self.classifier.intercepts_[0]
+        return np.maximum(self._scaled(images) @ weights + bias, 0)
 
     def components(self, images: Tensor) -> np.ndarray:
         """Principal components of the pixels."""
-        return self.pca.transform(self._scaled(images))
+        return np.asarray(self.pca.transform(self._scaled(images)))
 
     def probabilities(self, images: Tensor) -> np.ndarray:
         """Classes of the images, for the inception score."""
-        return self.classifier.predict_proba(self._scaled(images))
+        return np.asarray(self.classifier.predict_proba(self._scaled(images)))
 
 
 _SMOKE = Recipe(steps=4, batch_size=8, learning_rate=2e-3, ema_decay=0.8)

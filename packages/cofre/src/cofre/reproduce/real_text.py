@@ -25,6 +25,10 @@ from ..schedules import allocate
 from ..training import Recipe, train
 from .declaration import paper
 
+RECIPE = Recipe(
+    steps=150, batch_size=16, learning_rate=3e-3, warmup=20, decay="cosine", betas=(0.9, 0.99), ema_decay=0.95
+)
+
 
 @dataclass(frozen=True)
 class RealTextConfig:
@@ -36,9 +40,7 @@ class RealTextConfig:
     length: int = 32
     hidden: int = 64
     heads: int = 4
-    recipe: Recipe = Recipe(
-        steps=250, batch_size=16, learning_rate=2e-3, warmup=20, decay="cosine", betas=(0.9, 0.99), ema_decay=0.97
-    )
+    recipe: Recipe = RECIPE
     budget: int = 48
     step_cost: int = 6
     samples: int = 96
@@ -77,7 +79,7 @@ def real_text(config: RealTextConfig, run: Run) -> None:
     held_out, training = sequences[: config.samples], sequences[config.samples :]
     vocab = len(table)
     torch.manual_seed(run.seed)
-    shape = {"hidden": config.hidden, "heads": config.heads}
+    shape = {"hidden": config.hidden, "heads": config.heads, "rotary_base": 100.0}
     arms = {
         "mdlm": MaskedDenoiser(vocab, config.length, blocks=12, **shape).to(run.device),
         "fp": FixedPointDenoiser(vocab, config.length, **shape).to(run.device),

@@ -37,6 +37,14 @@ from ..training import BatchSource, Objective, Recipe, train
 MODEL_SEED, DATA_SEED, VALIDATION_SEED, SELECTION_SEED, SAMPLING_SEED = range(5)
 
 
+BASE = Recipe(
+    steps=1000, batch_size=32, learning_rate=4e-3, warmup=50, decay="cosine", betas=(0.9, 0.99), ema_decay=0.98
+)
+POST = Recipe(steps=120, batch_size=32, learning_rate=1e-3, betas=(0.9, 0.99), ema_decay=0.97)
+CONVERSION = replace(BASE, steps=120, warmup=10, ema_decay=0.95)
+CONSISTENCY = ConsistencyConfig(warmup=30)
+
+
 @dataclass(frozen=True)
 class TextConfig:
     """Text from the exact chain (smoke, laptop) or real documents with pretrained checkpoints (paper).
@@ -50,33 +58,28 @@ class TextConfig:
     judge: str = "gpt2-large"  # paper scale: reference of generative perplexity
     length: int = 32
     hidden: int = 48
-    heads: int = 4
+    heads: int = 2
+    rotary_base: float = 100.0  # for 32 positions
     cond_dim: int | None = None
     dropout: float = 0.0
     blocks: int = 12
-    plain: Recipe = Recipe(
-        steps=900, batch_size=32, learning_rate=2e-3, warmup=50, decay="cosine", betas=(0.9, 0.99), ema_decay=0.98
-    )
-    fixed_point: Recipe = Recipe(
-        steps=900, batch_size=32, learning_rate=2e-3, warmup=50, decay="cosine", betas=(0.9, 0.99), ema_decay=0.98
-    )
-    post: Recipe = Recipe(steps=150, batch_size=32, learning_rate=5e-4, betas=(0.9, 0.99), ema_decay=0.98)
-    conversion: Recipe = Recipe(
-        steps=150, batch_size=32, learning_rate=2e-3, warmup=10, decay="cosine", betas=(0.9, 0.99), ema_decay=0.95
-    )
+    plain: Recipe = BASE
+    fixed_point: Recipe = BASE
+    post: Recipe = POST
+    conversion: Recipe = CONVERSION
     sdtt_rounds: int = 2
     sdtt_first_step: float = 1 / 16  # of the first round; the last student steps twice as far
-    consistency: ConsistencyConfig = ConsistencyConfig(warmup=40)
+    consistency: ConsistencyConfig = CONSISTENCY
     longer: int = 4  # the long consistency run, in lengths of the selected one
     validations: int = 5  # checkpoints in `post.steps` steps, where the 15 % rule is looked at
     validation_sequences: int = 256
     validation_times: int = 4
     budgets: tuple[int, ...] = (24, 48, 96, 192)
     step_costs: tuple[int, ...] = (3, 4, 6, 8)  # block passes a refinement step may cost in a fixed-point model
-    selection_samples: int = 96
-    samples: int = 64  # of each sampling seed
+    selection_samples: int = 64
+    samples: int = 32  # of each sampling seed
     sampling_seeds: int = 5
-    dynamics_samples: int = 128
+    dynamics_samples: int = 96
     dynamics_steps: int = 16
     schedule_cost: int = 6
     temperatures: tuple[float, ...] = (0.5, 0.8, 0.9, 1.0)
@@ -154,7 +157,7 @@ class _ArmTrainer:
 
     def __init__(self, task: TextTask, config: TextConfig, run: Run) -> None:
         self.task, self.config, self.run = task, config, run
-        names = ("hidden", "heads", "cond_dim", "dropout")
+        names = ("hidden", "heads", "cond_dim", "dropout", "rotary_base")
         self.shape = {name: getattr(config, name) for name in names}
 
     def base(self, fixed_point: bool) -> MaskedObjective:
@@ -253,7 +256,8 @@ def _distil(trainer: _ArmTrainer, arms: Arms) -> None:
 
 
 def _convert(trainer: _ArmTrainer, arms: Arms) -> None:
-    """The trained stack converted and adapted, with and without initialised projections, against a model from scratch."""
+    """The trained stack converted and adapted, with and without initialised projections, against a model from
+    scratch."""
     config, last = trainer.config, trainer.config.blocks - 1
     adaptation = replace(config.consistency, warmup=max(1, config.conversion.steps // 4))
     every = max(1, config.conversion.steps // 10)

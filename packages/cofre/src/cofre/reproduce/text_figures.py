@@ -43,7 +43,7 @@ def text_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
 
 def _budgets(quality: pd.DataFrame, data: pd.DataFrame) -> Figure:
     fig, (perplexity, entropy) = plotting.subplots(1, 2, figsize=(9.5, 4.4))
-    arms = quality.assign(key=list(zip(quality["arm"], quality["reuse"], strict=True)))
+    arms = quality.assign(key=pd.Series(list(zip(quality["arm"], quality["reuse"], strict=True)), index=quality.index))
     arms = arms[arms["key"].isin(list(SHOWN))]
     arms = arms.assign(label=arms["key"].map(SHOWN))
     arms = arms.sort_values("label", key=lambda c: c.map({v: i for i, v in enumerate(SHOWN.values())}), kind="stable")
@@ -115,7 +115,7 @@ def _schedules(table: pd.DataFrame) -> Figure:
     offsets = np.linspace(-0.25, 0.25, len(RULE_LABELS))
     for index, (rule, label) in enumerate(RULE_LABELS.items()):
         rows = table[table["reuse"] == rule].assign(log=np.log(table["gen_ppl"]))
-        means = np.exp(rows.groupby(["seed", "schedule"])["log"].mean()).reset_index(name="gen_ppl")
+        means = rows.groupby(["seed", "schedule"])["log"].mean().map(np.exp).reset_index(name="gen_ppl")
         for place, kind in enumerate(kinds):
             values = means.loc[means["schedule"] == kind, "gen_ppl"]
             ax.plot(
