@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from claimlab import Run, plotting, stats
 from claimlab import costs as measuring
 
 from ..fixed_point import SJFB
+from ..metrics import saved_bytes
 from ..models import Denoiser, FixedPointDenoiser, MaskedDenoiser
 from ..objectives import Batch, MaskedObjective, MaskGITObjective
 from ..sampling import sample
@@ -151,7 +151,7 @@ def _saved(model: Denoiser, config: CostConfig, run: Run, **solver: int) -> int:
         logits = model(*arguments, **solver).logits
         return nn.functional.cross_entropy(logits[..., :-1].transpose(1, 2), batch.tokens)
 
-    return measuring.saved_bytes(loss)
+    return saved_bytes(loss, model)
 
 
 def _mean_saved(model: Denoiser, config: CostConfig, run: Run) -> float:
@@ -169,7 +169,7 @@ def _memory(config: CostConfig, run: Run) -> list[tuple[int, int, float, int]]:
     )
     block, frame = two - one, 2 * one - two  # a block; embedding, conditioning, last norm, logits
     h = torch.randn(config.batch, config.length, config.hidden, device=run.device, requires_grad=True)
-    inject = measuring.saved_bytes(functools.partial(fixed_point.inject, 1.0 * h, 1.0 * h))
+    inject = saved_bytes(lambda: fixed_point.inject(1.0 * h, 1.0 * h), fixed_point)
     twelve = _saved(plain, config, run)
     rows, errors = [], []
     for n in GRAD:
