@@ -67,10 +67,10 @@ class Features:
     """Two views of images for the Fréchet distance: a small classifier's last hidden layer, and principal
     components."""
 
-    def __init__(self, images: Tensor, digits: Tensor, levels: int, iterations: int = 60) -> None:
+    def __init__(self, images: Tensor, digits: Tensor, levels: int, iterations: int = 300) -> None:
         self.levels = levels
         x = self._scaled(images)
-        self.classifier = MLPClassifier((64,), max_iter=iterations, random_state=0, early_stopping=False)
+        self.classifier = MLPClassifier((64,), max_iter=iterations, random_state=0)
         self.classifier.fit(x, digits.numpy())
         self.pca = PCA(min(20, *x.shape), random_state=0).fit(x)
 

@@ -156,10 +156,11 @@ def _consistency(arms: Arms, generator: Generator, scores: dict[tuple[str, str, 
 
     budget = config.budgets[min(2, len(config.budgets) - 1)]
     split = generator.split("none", budget)
+    few = max(1, config.sampling_seeds // 2)
     rows = []
     for arm in ("control", "consistency", "consistency_long"):
         for temperature in config.temperatures:
-            result = generator.score(arms[arm], split, temperature=temperature)
+            result = generator.score(arms[arm], split, temperature=temperature, seeds=few)
             rows.append(generator.row(arm, "none", budget, split.steps, result) | {"temperature": temperature})
     curve = pd.DataFrame(rows)
     run.table("tradeoff", curve)

@@ -38,10 +38,10 @@ MODEL_SEED, DATA_SEED, VALIDATION_SEED, SELECTION_SEED, SAMPLING_SEED = range(5)
 
 
 BASE = Recipe(
-    steps=1000, batch_size=32, learning_rate=4e-3, warmup=50, decay="cosine", betas=(0.9, 0.99), ema_decay=0.98
+    steps=800, batch_size=32, learning_rate=4e-3, warmup=50, decay="cosine", betas=(0.9, 0.99), ema_decay=0.98
 )
-POST = Recipe(steps=120, batch_size=32, learning_rate=1e-3, betas=(0.9, 0.99), ema_decay=0.97)
-CONVERSION = replace(BASE, steps=120, warmup=10, ema_decay=0.95)
+POST = Recipe(steps=100, batch_size=32, learning_rate=1e-3, betas=(0.9, 0.99), ema_decay=0.97)
+CONVERSION = replace(BASE, steps=100, warmup=10, ema_decay=0.95)
 CONSISTENCY = ConsistencyConfig(warmup=30)
 
 
@@ -76,7 +76,7 @@ class TextConfig:
     validation_times: int = 4
     budgets: tuple[int, ...] = (24, 48, 96, 192)
     step_costs: tuple[int, ...] = (3, 4, 6, 8)  # block passes a refinement step may cost in a fixed-point model
-    selection_samples: int = 64
+    selection_samples: int = 48
     samples: int = 32  # of each sampling seed
     sampling_seeds: int = 5
     dynamics_samples: int = 96
