@@ -37,11 +37,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of one arm at one budget, over sampling seeds.
+    """Scores of one arm at one budget, in independent blocks of samples.
 
     Attributes:
-        nll: (seeds, samples) mean `-log p` per token of each sample.
-        entropy: (seeds, samples) unigram entropy of each sample.
+        nll: (blocks, samples) mean `-log p` per token of each sample.
+        entropy: (blocks, samples) unigram entropy of each sample.
         block_passes: as counted by hooks.
     """
 
@@ -60,8 +60,8 @@ class Scores:
         return Interval(*np.exp(stats.bootstrap(self.nll.ravel(), resamples=1000)))
 
     @property
-    def perplexity_by_seed(self) -> np.ndarray:
-        """GenPPL of each sampling seed."""
+    def perplexity_by_block(self) -> np.ndarray:
+        """GenPPL of each block."""
         return np.exp(self.nll.mean(1))
 
     @property
@@ -132,19 +132,14 @@ class Generator:
         rule: str = "none",
         *,
         temperature: float = 1.0,
-        seeds: int | None = None,
+        blocks: int | None = None,
     ) -> Scores:
-        """Scores over the sampling seeds; equal seeds for all models. `split` is the number of steps for a plain
-        model."""
+        """Scores of fresh samples, from equal random numbers for all arms; `split` is a plain model's steps."""
         steps, iterations = (split, None) if isinstance(split, int) else (split.steps, split.iterations)
-        rows, passes = [], 0.0
-        for index in range(seeds or self.config.sampling_seeds):
-            generator = generator_for(self.run, SAMPLING_SEED, index)
-            nll, entropy, passes = self.draw(
-                model, steps, iterations, rule, self.config.samples, generator, temperature
-            )
-            rows.append((nll, entropy))
-        return Scores(np.stack([r[0] for r in rows]), np.stack([r[1] for r in rows]), passes)
+        shape = (blocks or self.config.blocks_of_samples, self.config.samples)
+        generator = generator_for(self.run, SAMPLING_SEED)
+        nll, entropy, passes = self.draw(model, steps, iterations, rule, shape[0] * shape[1], generator, temperature)
+        return Scores(nll.reshape(shape), entropy.reshape(shape), passes)
 
     def row(self, arm: str, rule: str, budget: int, steps: int, scores: Scores) -> dict:
         """A row of the table of results; degenerate ones are marked."""

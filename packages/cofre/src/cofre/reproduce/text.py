@@ -32,7 +32,7 @@ _SMOKE = Recipe(steps=16, batch_size=8, learning_rate=3e-3, ema_decay=0.8)
         length=16, hidden=16, heads=2, plain=_SMOKE, fixed_point=_SMOKE, post=replace(_SMOKE, steps=4),
         conversion=replace(_SMOKE, steps=4), consistency=ConsistencyConfig(warmup=2), longer=2, validations=2,
         validation_sequences=16, validation_times=2, budgets=(24, 48), step_costs=(4, 6), selection_samples=4,
-        samples=8, sampling_seeds=2, dynamics_samples=8, dynamics_steps=6, temperatures=(0.5, 1.0),
+        samples=8, blocks_of_samples=2, dynamics_samples=8, dynamics_steps=6, temperatures=(0.5, 1.0),
     ),
     laptop=TextConfig(),
     paper=TextConfig(
@@ -110,11 +110,11 @@ def _budgets(arms: Arms, generator: Generator) -> dict[tuple[str, str, int], Sco
     run.measure("fp_over_mdlm_equal_steps_largest", ratio(("fp_equal_steps", "none"), ("mdlm", "none"), largest))
 
     run.measure("three_state_over_full_smallest", ratio(cofre, ("consistency", "full"), smallest))
-    by_seed = [
-        scores[(*cofre, b)].perplexity_by_seed / scores["consistency", "none", b].perplexity_by_seed
+    by_block = [
+        scores[(*cofre, b)].perplexity_by_block / scores["consistency", "none", b].perplexity_by_block
         for b in config.budgets
     ]
-    run.measure("three_state_over_none", _geometric_mean(np.concatenate(by_seed)))
+    run.measure("three_state_over_none", _geometric_mean(np.concatenate(by_block)))
     run.measure("full_over_none", _over_none("consistency", "full", scores, config))
     run.measure("base_three_state_over_none", _over_none("fp", "three_state", scores, config))
     run.measure("base_full_over_none", _over_none("fp", "full", scores, config))
@@ -156,11 +156,11 @@ def _consistency(arms: Arms, generator: Generator, scores: dict[tuple[str, str, 
 
     budget = config.budgets[min(2, len(config.budgets) - 1)]
     split = generator.split("none", budget)
-    few = max(1, config.sampling_seeds // 2)
+    few = max(1, config.blocks_of_samples // 2)
     rows = []
     for arm in ("control", "consistency", "consistency_long"):
         for temperature in config.temperatures:
-            result = generator.score(arms[arm], split, temperature=temperature, seeds=few)
+            result = generator.score(arms[arm], split, temperature=temperature, blocks=few)
             rows.append(generator.row(arm, "none", budget, split.steps, result) | {"temperature": temperature})
     curve = pd.DataFrame(rows)
     run.table("tradeoff", curve)
@@ -243,7 +243,7 @@ def _schedules(arms: Arms, generator: Generator) -> None:
         for budget in config.budgets[:2]:
             for rule in RULES:
                 split = Split.of(budget, config.schedule_cost, kind)
-                result = generator.score(arms["consistency"], split, rule, seeds=max(1, config.sampling_seeds // 2))
+                result = generator.score(arms["consistency"], split, rule, blocks=max(1, config.blocks_of_samples // 2))
                 rows.append((kind, budget, rule, result.perplexity))
     table = pd.DataFrame(rows, columns=["schedule", "budget", "reuse", "gen_ppl"])
     run.table("schedules", table)

@@ -77,12 +77,12 @@ class TextConfig:
     budgets: tuple[int, ...] = (24, 48, 96, 192)
     step_costs: tuple[int, ...] = (3, 4, 6, 8)  # block passes a refinement step may cost in a fixed-point model
     selection_samples: int = 48
-    samples: int = 32  # of each sampling seed
-    sampling_seeds: int = 5
+    samples: int = 32  # in each block
+    blocks_of_samples: int = 5
     dynamics_samples: int = 96
     dynamics_steps: int = 16
     schedule_cost: int = 6
-    temperatures: tuple[float, ...] = (0.5, 0.8, 0.9, 1.0)
+    temperatures: tuple[float, ...] = (0.3, 0.8, 0.9, 1.0)
 
 
 @runtime_checkable

@@ -48,7 +48,7 @@ def _budgets(quality: pd.DataFrame, data: pd.DataFrame) -> Figure:
     arms = arms.assign(label=arms["key"].map(SHOWN))
     arms = arms.sort_values("label", key=lambda c: c.map({v: i for i, v in enumerate(SHOWN.values())}), kind="stable")
     for ax, column in ((perplexity, "gen_ppl"), (entropy, "entropy")):
-        plotting.mean_curve(ax, arms, x="budget", y=column, by="label")
+        _lines_and_seeds(ax, arms, "budget", column, "label")
         ax.axhline(data[column].mean(), color="grey", linestyle=":", label="data")
         budgets = sorted(quality["budget"].unique())
         ax.set(xscale="log", xlabel="budget (block passes a sample)", xticks=budgets)
@@ -62,6 +62,19 @@ def _budgets(quality: pd.DataFrame, data: pd.DataFrame) -> Figure:
     entropy.set(ylabel="unigram entropy of a sample (nats)")
     fig.legend(*perplexity.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
     return fig
+
+
+def _lines_and_seeds(
+    ax: Axes, table: pd.DataFrame, x: str, y: str, by: str, labels: dict[str, str] | None = None
+) -> None:
+    """Geometric mean over seeds as a line, each seed as a dot: few seeds make too wide a band for a log axis."""
+    for index, (name, rows) in enumerate(table.groupby(by, sort=False)):
+        colour, marker = plotting.COLOURS[index], plotting.MARKERS[index]
+        means = rows.groupby(x)[y].apply(lambda values: np.exp(np.log(values).mean()))
+        ax.plot(
+            means.index, means.to_numpy(), marker=marker, color=colour, label=(labels or {}).get(str(name), str(name))
+        )
+        ax.plot(rows[x], rows[y], ".", color=colour, alpha=0.4, markersize=4)
 
 
 def _tradeoff(curve: pd.DataFrame, data: pd.DataFrame) -> Figure:
@@ -99,12 +112,12 @@ def _tradeoff(curve: pd.DataFrame, data: pd.DataFrame) -> Figure:
 
 def _solver(residuals: pd.DataFrame, movement: pd.DataFrame) -> Figure:
     fig, (left, right) = plotting.subplots(1, 2, figsize=(9.5, 3.8))
-    plotting.mean_curve(left, residuals, x="iteration", y="residual", by="reuse", labels=RULE_LABELS)
+    _lines_and_seeds(left, residuals, "iteration", "residual", "reuse", RULE_LABELS)
     left.set(yscale="log", xlabel="solver iteration", ylabel="relative residual before it", xticks=range(4))
     left.legend(fontsize="small")
     ordered = movement.sort_values("state", key=lambda c: c.map({s: i for i, s in enumerate(STATES)}), kind="stable")
-    plotting.mean_curve(right, ordered, x="step", y="movement", by="state")
-    right.set(xlabel="refinement step", ylabel="movement of a token's solution", ylim=(0, None))
+    _lines_and_seeds(right, ordered, "step", "movement", "state")
+    right.set(yscale="log", xlabel="refinement step", ylabel="relative movement of a token's solution")
     right.legend(fontsize="small")
     return fig
 
@@ -114,7 +127,7 @@ def _schedules(table: pd.DataFrame) -> Figure:
     kinds = list(table["schedule"].unique())
     offsets = np.linspace(-0.25, 0.25, len(RULE_LABELS))
     for index, (rule, label) in enumerate(RULE_LABELS.items()):
-        rows = table[table["reuse"] == rule].assign(log=np.log(table["gen_ppl"]))
+        rows = table[table["reuse"] == rule].assign(log=lambda t: np.log(t["gen_ppl"]))
         means = rows.groupby(["seed", "schedule"])["log"].mean().map(np.exp).reset_index(name="gen_ppl")
         for place, kind in enumerate(kinds):
             values = means.loc[means["schedule"] == kind, "gen_ppl"]
@@ -139,7 +152,7 @@ def _conversion(adaptation: pd.DataFrame, cka: pd.DataFrame) -> Figure:
         "converted_uninitialised": "converted, projections new",
         "scratch": "from scratch",
     }
-    plotting.mean_curve(left, adaptation, x="step", y="nelbo", by="arm", labels=labels)
+    _lines_and_seeds(left, adaptation, "step", "nelbo", "arm", labels)
     left.set(xlabel="training steps", ylabel="NELBO (nats per token)")
     left.legend(fontsize="small")
     _similarity(right, cka)
