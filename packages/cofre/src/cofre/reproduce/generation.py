@@ -3,10 +3,12 @@ flagged."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import stats as sps
 from torch import nn
 
 from claimlab import Run, stats
@@ -60,14 +62,54 @@ class Scores:
         return Interval(*np.exp(stats.bootstrap(self.nll.ravel(), resamples=1000)))
 
     @property
-    def perplexity_by_block(self) -> np.ndarray:
-        """GenPPL of each block."""
-        return np.exp(self.nll.mean(1))
-
-    @property
     def mean_entropy(self) -> float:
         """Unigram entropy, nats."""
         return float(self.entropy.mean())
+
+
+def perplexity_ratio(ours: Sequence[Scores], other: Sequence[Scores]) -> Interval:
+    """Geometric mean over pairs of GenPPL(ours) / GenPPL(other), with a bootstrap interval over samples."""
+    a, b = (np.mean([scores.nll.ravel() for scores in side], axis=0) for side in (ours, other))
+    return Interval(*np.exp(stats.bootstrap((a, b), _difference_of_means, resamples=1000)))
+
+
+def paired_ratio(ours: Sequence[Scores], other: Sequence[Scores]) -> Interval:
+    """The same with a t interval over blocks of samples, paired."""
+    a, b = (np.mean([scores.nll.mean(1) for scores in side], axis=0) for side in (ours, other))
+    return Interval(*np.exp(stats.paired_difference(a, b)))
+
+
+def entropy_difference(ours: Scores, other: Scores) -> Interval:
+    """Mean entropy minus the other's (nats), with a bootstrap interval over samples."""
+    return stats.bootstrap((ours.entropy.ravel(), other.entropy.ravel()), _difference_of_means, resamples=1000)
+
+
+def entropy_ratio(ours: Scores, other: Scores) -> Interval:
+    """Mean entropy over the other's, with a bootstrap interval over samples."""
+    return stats.bootstrap((ours.entropy.ravel(), other.entropy.ravel()), _ratio_of_means, resamples=1000)
+
+
+def trend(ours: Sequence[Scores], other: Sequence[Scores]) -> Interval:
+    """Rank correlation of GenPPL(ours) / GenPPL(other) with its place in the list, with a bootstrap interval."""
+    samples = tuple(scores.nll.ravel() for scores in (*ours, *other))
+
+    def correlation(*nll: np.ndarray, axis: int = -1) -> np.ndarray:
+        means = [x.mean(axis) for x in nll]
+        logs = np.stack([a - b for a, b in zip(means[: len(ours)], means[len(ours) :], strict=True)])
+        ranks = sps.rankdata(logs, axis=0)
+        places = np.arange(len(ours)).reshape(-1, *[1] * (logs.ndim - 1))
+        centred, places = ranks - ranks.mean(0), places - places.mean()
+        return (centred * places).sum(0) / np.sqrt((centred**2).sum(0) * (places**2).sum())
+
+    return stats.bootstrap(samples, correlation, resamples=1000)
+
+
+def _difference_of_means(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
+    return a.mean(axis) - b.mean(axis)
+
+
+def _ratio_of_means(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
+    return a.mean(axis) / b.mean(axis)
 
 
 class Generator:

@@ -10,7 +10,8 @@ import pandas as pd
 import torch
 from scipy import stats as sps
 
-from claimlab import Run
+from claimlab import Run, stats
+from claimlab.stats import Interval
 
 from ..convert import cka_profile
 from ..diffusion import mask_tokens
@@ -21,7 +22,17 @@ from ..sampling import sample
 from ..schedules import ScheduleKind
 from ..training import CONSISTENCY_OWT, CONVERSION_OWT, FP_MDLM_OWT, MDLM_OWT, Recipe
 from .declaration import paper
-from .generation import RULES, Generator, Scores, Split
+from .generation import (
+    RULES,
+    Generator,
+    Scores,
+    Split,
+    entropy_difference,
+    entropy_ratio,
+    paired_ratio,
+    perplexity_ratio,
+    trend,
+)
 from .text_arms import SAMPLING_SEED, Arms, TextConfig, TextTask, chain_task, document_task, generator_for, train_arms
 
 _SMOKE = Recipe(steps=16, batch_size=8, learning_rate=3e-3, ema_decay=0.8)
@@ -42,7 +53,7 @@ _SMOKE = Recipe(steps=16, batch_size=8, learning_rate=3e-3, ema_decay=0.8)
         documents="Skylion007/openwebtext", budgets=(96, 192, 384, 768), selection_samples=64, samples=64,
         dynamics_samples=16, validation_sequences=1000,
     ),
-    seeds={"smoke": 1, "laptop": 3, "paper": 1},
+    seeds={"smoke": 1, "laptop": 1, "paper": 1},
     minutes={"laptop": 8, "paper": 60_000},
     needs={"paper": "OpenWebText, GPT-2 Large (network, `pip install datasets`) and 8 GPUs; `cofre.pretrain` first"},
 )  # fmt: skip
@@ -85,97 +96,83 @@ def _budgets(arms: Arms, generator: Generator) -> dict[tuple[str, str, int], Sco
     run.table("quality", table)
     run.table("data", pd.DataFrame([{"gen_ppl": task.data_perplexity, "entropy": task.data_entropy}]))
 
-    def ratio(ours: tuple[str, str], other: tuple[str, str], budget: int) -> float:
-        return scores[(*ours, budget)].perplexity / scores[(*other, budget)].perplexity
+    def ratio(ours: tuple[str, str], other: tuple[str, str], *budgets: int) -> Interval:
+        return perplexity_ratio(*([scores[arm, rule, b] for b in budgets] for arm, rule in (ours, other)))
 
     cofre, plain = ("consistency", "three_state"), ("mdlm_control", "none")
     run.measure("cofre_over_mdlm_smallest", ratio(cofre, plain, smallest))
     run.measure("cofre_over_mdlm_second", ratio(cofre, plain, second))
     apart = [scores[(*cofre, b)].interval.high < scores[(*plain, b)].interval.low for b in (smallest, second)]
     run.measure("intervals_apart", all(apart))
-    entropies = scores[(*cofre, smallest)].mean_entropy, scores[(*plain, smallest)].mean_entropy
-    run.measure("entropy_share", entropies[0] / entropies[1])
-    run.measure("gen_ppl_mdlm_smallest", scores[(*plain, smallest)].perplexity)
-    run.measure("gen_ppl_cofre_smallest", scores[(*cofre, smallest)].perplexity)
-    run.measure("gen_ppl_sdtt_smallest", scores["mdlm_sdtt", "none", smallest].perplexity)
-    run.measure("gen_ppl_mdlm_consistency_smallest", scores["mdlm_consistency", "none", smallest].perplexity)
-    run.measure("budget_miscounted", float((table["block_passes"] - table["budget"]).abs().max()))
+    run.measure("entropy_share", entropy_ratio(scores[(*cofre, smallest)], scores[(*plain, smallest)]))
+    run.measure("gen_ppl_mdlm_smallest", scores[(*plain, smallest)].interval)
+    run.measure("gen_ppl_cofre_smallest", scores[(*cofre, smallest)].interval)
+    run.measure("gen_ppl_sdtt_smallest", scores["mdlm_sdtt", "none", smallest].interval)
+    run.measure("gen_ppl_mdlm_consistency_smallest", scores["mdlm_consistency", "none", smallest].interval)
+    miscounted = float((table["block_passes"] - table["budget"]).abs().max())
+    run.measure("budget_miscounted", Interval(miscounted, miscounted, miscounted))
     run.measure("degenerate_rows", int(table["degenerate"].sum()))
 
-    fixed_point = [ratio(("fp", "none"), ("mdlm", "none"), b) for b in config.budgets]
-    run.measure("fp_over_mdlm_smallest", fixed_point[0])
-    run.measure("fp_over_mdlm_largest", fixed_point[-1])
-    run.measure("fp_over_mdlm_trend", float(sps.spearmanr(config.budgets, fixed_point).statistic))
-    run.measure("fp_over_mdlm_equal_steps", ratio(("fp_equal_steps", "none"), ("mdlm", "none"), smallest))
-    run.measure("fp_over_mdlm_equal_steps_largest", ratio(("fp_equal_steps", "none"), ("mdlm", "none"), largest))
+    base, first = ("fp", "none"), ("mdlm", "none")
+    run.measure("fp_over_mdlm_smallest", ratio(base, first, smallest))
+    run.measure("fp_over_mdlm_largest", ratio(base, first, largest))
+    sides = ([scores[arm, rule, b] for b in config.budgets] for arm, rule in (base, first))
+    run.measure("fp_over_mdlm_trend", trend(*sides))
+    run.measure("fp_over_mdlm_equal_steps", ratio(("fp_equal_steps", "none"), first, smallest))
+    run.measure("fp_over_mdlm_equal_steps_largest", ratio(("fp_equal_steps", "none"), first, largest))
 
     run.measure("three_state_over_full_smallest", ratio(cofre, ("consistency", "full"), smallest))
-    by_block = [
-        scores[(*cofre, b)].perplexity_by_block / scores["consistency", "none", b].perplexity_by_block
-        for b in config.budgets
-    ]
-    run.measure("three_state_over_none", _geometric_mean(np.concatenate(by_block)))
-    run.measure("full_over_none", _over_none("consistency", "full", scores, config))
-    run.measure("base_three_state_over_none", _over_none("fp", "three_state", scores, config))
-    run.measure("base_full_over_none", _over_none("fp", "full", scores, config))
-    run.measure("nelbo_fp_minus_mdlm", arms.nelbo["fp"] - arms.nelbo["mdlm"])
-    run.measure("val_ppl_mdlm", float(np.exp(arms.nelbo["mdlm"])))
-    run.measure("val_ppl_fp", float(np.exp(arms.nelbo["fp"])))
+    none = ("consistency", "none")
+    by_block = paired_ratio(*([scores[arm, rule, b] for b in config.budgets] for arm, rule in (cofre, none)))
+    run.measure("three_state_over_none", by_block)
+    run.measure("full_over_none", ratio(("consistency", "full"), none, *config.budgets))
+    run.measure("base_three_state_over_none", ratio(("fp", "three_state"), base, *config.budgets))
+    run.measure("base_full_over_none", ratio(("fp", "full"), base, *config.budgets))
+
+    run.measure("nelbo_fp_minus_mdlm", stats.paired_difference(arms.nelbo["fp"], arms.nelbo["mdlm"]))
+    run.measure("val_ppl_mdlm", float(np.exp(arms.nelbo["mdlm"].mean())))
+    run.measure("val_ppl_fp", float(np.exp(arms.nelbo["fp"].mean())))
     return scores
-
-
-def _over_none(arm: str, rule: str, scores: dict[tuple[str, str, int], Scores], config: TextConfig) -> float:
-    return _geometric_mean(
-        [scores[arm, rule, b].perplexity / scores[arm, "none", b].perplexity for b in config.budgets]
-    )
-
-
-def _geometric_mean(values: list[float] | np.ndarray) -> float:
-    return float(np.exp(np.mean(np.log(values))))
 
 
 def _consistency(arms: Arms, generator: Generator, scores: dict[tuple[str, str, int], Scores]) -> None:
     """E4: consistency against as many extra steps without it, at equal budgets and at equal entropy; the long run."""
     config, run = generator.config, generator.run
-    ratios = {b: _ratio_to_control("none", b, scores) for b in config.budgets}
-    wins = sum(r < 1 for r in ratios.values())
-    run.measure("consistency_over_control", _geometric_mean(list(ratios.values())))
-    run.measure("consistency_wins_three_quarters", wins >= 0.75 * len(ratios))
-    run.measure("consistency_over_base", _geometric_mean([
-        scores["consistency", "none", b].perplexity / scores["fp", "none", b].perplexity for b in config.budgets
-    ]))  # fmt: skip
-    run.measure(
-        "consistency_over_control_three_state",
-        _geometric_mean([_ratio_to_control("three_state", b, scores) for b in config.budgets]),
-    )
-    drop = [
-        scores["control", "none", b].mean_entropy - scores["consistency", "none", b].mean_entropy
-        for b in config.budgets
-    ]
+
+    def each_budget(arm: str, rule: str) -> list[Scores]:
+        return [scores[arm, rule, b] for b in config.budgets]
+
+    ours, control = each_budget("consistency", "none"), each_budget("control", "none")
+    wins = sum(a.perplexity < b.perplexity for a, b in zip(ours, control, strict=True))
+    run.measure("consistency_wins_three_quarters", wins >= 0.75 * len(ours))
+    run.measure("consistency_over_control", perplexity_ratio(ours, control))
+    run.measure("consistency_over_base", perplexity_ratio(ours, each_budget("fp", "none")))
+    reused = perplexity_ratio(each_budget("consistency", "three_state"), each_budget("control", "three_state"))
+    run.measure("consistency_over_control_three_state", reused)
+    drop = [b.mean_entropy - a.mean_entropy for a, b in zip(ours, control, strict=True)]
     run.measure("consistency_entropy_drop", float(np.mean(drop)))
 
     budget = config.budgets[min(2, len(config.budgets) - 1)]
     split = generator.split("none", budget)
     few = max(1, config.blocks_of_samples // 2)
-    rows = []
+    rows, at_one = [], {}
     for arm in ("control", "consistency", "consistency_long"):
         for temperature in config.temperatures:
-            result = generator.score(arms[arm], split, temperature=temperature, blocks=few)
+            blocks = config.blocks_of_samples if temperature == 1.0 else few
+            result = generator.score(arms[arm], split, temperature=temperature, blocks=blocks)
+            if temperature == 1.0:
+                at_one[arm] = result
             rows.append(generator.row(arm, "none", budget, split.steps, result) | {"temperature": temperature})
     curve = pd.DataFrame(rows)
     run.table("tradeoff", curve)
     run.table("post_training", arms.post)
     run.measure("degenerate_tradeoff_rows", int(curve["degenerate"].sum()))
     run.measure("consistency_over_control_equal_entropy", _at_equal_entropy(curve))
-    at_one = curve.query("temperature == 1.0").set_index("arm")["entropy"]
-    run.measure("entropy_long_minus_selected", float(at_one["consistency_long"] - at_one["consistency"]))
+    longer = entropy_difference(at_one["consistency_long"], at_one["consistency"])
+    run.measure("entropy_long_minus_selected", longer)
     run.measure("selected_step", arms.selected_step)
     run.measure("rule_fired", arms.rule_fired)
     run.measure("perplexity_rise_long", float(arms.post["perplexity"].iloc[-1] / arms.post["perplexity"].iloc[0]))
-
-
-def _ratio_to_control(rule: str, budget: int, scores: dict[tuple[str, str, int], Scores]) -> float:
-    return scores["consistency", rule, budget].perplexity / scores["control", rule, budget].perplexity
 
 
 def _at_equal_entropy(curve: pd.DataFrame) -> float:
@@ -198,7 +195,7 @@ def _dynamics(arms: Arms, task: TextTask, config: TextConfig, run: Run) -> None:
             generator=generator, observe=probe,
         )  # fmt: skip
         residuals = torch.stack(probe.residuals).transpose(0, 1).flatten(1)  # (iterations, steps x samples)
-        initial[rule] = float(residuals[0].median())
+        initial[rule] = residuals[0].numpy()
         means = residuals.mean(1)
         rows += [(rule, n, float(value)) for n, value in enumerate(means)]
         if rule != "three_state":
@@ -206,20 +203,25 @@ def _dynamics(arms: Arms, task: TextTask, config: TextConfig, run: Run) -> None:
         else:
             _movement(probe, run)
     run.table("residuals", pd.DataFrame(rows, columns=["reuse", "iteration", "residual"]))
-    run.measure("initial_residual_full_over_none", initial["full"] / initial["none"])
-    run.measure("initial_residual_three_state_over_none", initial["three_state"] / initial["none"])
+    for rule in ("full", "three_state"):
+        ratio = stats.bootstrap((initial[rule], initial["none"]), _ratio_of_medians, resamples=1000)
+        run.measure(f"initial_residual_{rule}_over_none", ratio)
 
     contexts = nested_contexts(task.validation, steps, mask_id, generator_for(run, SAMPLING_SEED, 98))
     lags = tuple(range(1, min(5, steps)))
     times = [1 - step / steps for step in range(steps)]
     grids = {arm: lagged_logit_kl(arms[arm], contexts, lags, times=times) for arm in ("control", "consistency")}
     reduction = 1 - grids["consistency"] / grids["control"]
-    run.measure("lagged_kl_reduction", float(reduction.nanmean()))
+    run.measure("lagged_kl_reduction", stats.mean(reduction[~reduction.isnan()].numpy()))
     run.measure("lagged_kl_reduction_lag_one", float(reduction[0].nanmean()))
     rows = [
         (lag, step, *(float(grids[arm][lag - 1, step]) for arm in grids)) for lag in lags for step in range(steps - lag)
     ]
     run.table("lagged_kl", pd.DataFrame(rows, columns=["lag", "step", *grids]))
+
+
+def _ratio_of_medians(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
+    return np.median(a, axis) / np.median(b, axis)
 
 
 def _movement(probe: SolverProbe, run: Run) -> None:
@@ -232,36 +234,37 @@ def _movement(probe: SolverProbe, run: Run) -> None:
     run.measure("movement_revealed_over_masked", float(means[STATES[0]] / means[STATES[1]]))
     run.measure("movement_masked_over_visible", float(means[STATES[1]] / means[STATES[2]]))
     masked = table[table["state"] == STATES[1]]
-    run.measure("masked_movement_slope", float(sps.linregress(masked["step"], masked["movement"]).slope))
+    fit = sps.linregress(masked["step"], masked["movement"])
+    half = float(sps.t.ppf(0.975, len(masked) - 2) * fit.stderr)
+    run.measure("masked_movement_slope", float(fit.slope), low=float(fit.slope) - half, high=float(fit.slope) + half)
 
 
 def _schedules(arms: Arms, generator: Generator) -> None:
     """E6: iterations spread over the steps in five ways, at equal budget and steps."""
     config, run = generator.config, generator.run
-    rows = []
+    rows, scores = [], {}
     for kind in get_args(ScheduleKind):
+        scores[kind] = []
         for budget in config.budgets[:2]:
             for rule in RULES:
-                split = Split.of(budget, config.schedule_cost, kind)
-                result = generator.score(arms["consistency"], split, rule, blocks=max(1, config.blocks_of_samples // 2))
+                result = generator.score(arms["consistency"], Split.of(budget, config.schedule_cost, kind), rule)
+                scores[kind].append(result)
                 rows.append((kind, budget, rule, result.perplexity))
-    table = pd.DataFrame(rows, columns=["schedule", "budget", "reuse", "gen_ppl"])
-    run.table("schedules", table)
-    means = table.assign(log=np.log(table["gen_ppl"])).groupby("schedule")["log"].mean()
+    run.table("schedules", pd.DataFrame(rows, columns=["schedule", "budget", "reuse", "gen_ppl"]))
     for kind in ("increasing", "fixed", "cosine", "front_loaded"):
-        run.measure(f"decreasing_over_{kind}", float(np.exp(means["decreasing"] - means[kind])))
+        run.measure(f"decreasing_over_{kind}", perplexity_ratio(scores["decreasing"], scores[kind]))
 
 
 def _conversion(arms: Arms, task: TextTask, run: Run) -> None:
     """E7: NELBO of converted models during adaptation, against a model from scratch; similarity of layers."""
-    table = arms.adaptation
-    run.table("adaptation", table)
-    first = table.groupby("arm")["nelbo"].first()
-    last = table.groupby("arm")["nelbo"].last()
-    run.measure("converted_minus_scratch", float(last["converted"] - last["scratch"]))
-    run.measure("uninitialised_minus_scratch", float(last["converted_uninitialised"] - last["scratch"]))
-    run.measure("initialised_start_gap", float(first["converted"] - first["converted_uninitialised"]))
-    run.measure("initialised_end_gap", float(last["converted"] - last["converted_uninitialised"]))
+    run.table("adaptation", arms.adaptation)
+    last, start = arms.nelbo, arms.nelbo_at_start
+    run.measure("converted_minus_scratch", stats.paired_difference(last["converted"], last["scratch"]))
+    gap = stats.paired_difference(last["converted_uninitialised"], last["scratch"])
+    run.measure("uninitialised_minus_scratch", gap)
+    for name, values in (("start", start), ("end", last)):
+        gap = stats.paired_difference(values["converted"], values["converted_uninitialised"])
+        run.measure(f"initialised_{name}_gap", gap)
     generator = generator_for(run, SAMPLING_SEED, 97)
     x = task.validation[:64]
     u = torch.rand(x.shape, generator=generator).to(x.device)

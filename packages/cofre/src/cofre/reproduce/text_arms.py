@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -142,7 +143,8 @@ class Arms:
     """Trained models of one seed, and what was seen while training them."""
 
     models: dict[str, nn.Module] = field(default_factory=dict)
-    nelbo: dict[str, float] = field(default_factory=dict)
+    nelbo: dict[str, np.ndarray] = field(default_factory=dict)  # of each validation sequence
+    nelbo_at_start: dict[str, np.ndarray] = field(default_factory=dict)  # of conversions, before adaptation
     selected_step: int = 0
     rule_fired: bool = False
     adaptation: pd.DataFrame = field(default_factory=pd.DataFrame)  # arm, step, nelbo
@@ -171,10 +173,14 @@ class _ArmTrainer:
             return FixedPointDenoiser(*sizes, **self.shape).to(self.run.device)
         return MaskedDenoiser(*sizes, blocks=self.config.blocks, **self.shape).to(self.run.device)
 
-    def validate(self, model: nn.Module) -> float:
-        """NELBO on the validation sequences, always with the same masks."""
+    def sequence_nelbo(self, model: nn.Module) -> np.ndarray:
+        """NELBO of each validation sequence, always with the same masks."""
         generator = generator_for(self.run, VALIDATION_SEED, 1)
-        return float(nelbo(model, self.task.validation, self.config.validation_times, generator=generator).mean())
+        return nelbo(model, self.task.validation, self.config.validation_times, generator=generator).cpu().numpy()
+
+    def validate(self, model: nn.Module) -> float:
+        """Their mean."""
+        return float(self.sequence_nelbo(model).mean())
 
     def train(
         self,
@@ -207,7 +213,7 @@ def train_arms(task: TextTask, config: TextConfig, run: Run) -> Arms:
     _post_train(trainer, arms)
     _distil(trainer, arms)
     _convert(trainer, arms)
-    arms.nelbo = {name: trainer.validate(model) for name, model in arms.models.items()}
+    arms.nelbo = {name: trainer.sequence_nelbo(model) for name, model in arms.models.items()}
     return arms
 
 
@@ -270,7 +276,8 @@ def _convert(trainer: _ArmTrainer, arms: Arms) -> None:
             layers = (0, last // 2, last)
             model = convert_mdlm(arms["mdlm"], layers, initialise_projections=arm == "converted")
             objective = AdaptationObjective(trainer.base(True), arms["mdlm"], adaptation)
-        rows.append((arm, 0, trainer.validate(model)))
+        arms.nelbo_at_start[arm] = trainer.sequence_nelbo(model)
+        rows.append((arm, 0, float(arms.nelbo_at_start[arm].mean())))
 
         def validate(model: nn.Module, step: int, arm: str = arm) -> bool:
             rows.append((arm, step, trainer.validate(model)))
