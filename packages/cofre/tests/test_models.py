@@ -12,7 +12,7 @@ from cofre import (
     maskgit_large,
     mdlm_small,
 )
-from cofre.layers import Rotary
+from cofre.layers import RelativeBias, Rotary
 from torch import nn
 
 
@@ -220,3 +220,27 @@ def test_rotary_table_has_an_end():
 def test_class_conditional_models_need_classes(plain):
     with pytest.raises(ValueError, match="needs classes"):
         plain(classes=3)(torch.tensor([[1]]))
+
+
+def test_heads_start_by_looking_left_and_right():
+    bias = RelativeBias(4, 6)(5)
+    assert bias.shape == (4, 5, 5)
+    looked_at = bias.softmax(-1).argmax(-1)
+    assert looked_at[:, 2].tolist() == [1, 3, 1, 3]  # the neighbours of the token in the middle
+    assert bias[2, 4].tolist() == [-1.5, -1.0, -0.5, 0.0, -4.0]  # the third head: left, slope 1/2
+
+
+def test_relative_bias_makes_a_head_look_at_one_offset():
+    torch.manual_seed(0)
+    block, x, bias = DiTBlock(16, 1), torch.randn(2, 6, 16), RelativeBias(1, 6)
+    with torch.no_grad():
+        bias.table.zero_()
+        bias.table[0, 5 - 1] = 1e4  # offset -1: the token before
+    values = block.qkv(block.norm1(x))[..., 32:]
+    attended = block._attend(block.norm1(x), bias)
+    torch.testing.assert_close(attended[:, 1:], block.out(values[:, :-1]))
+
+
+def test_relative_bias_has_an_end():
+    with pytest.raises(ValueError, match="a sequence of 9 is longer than the table of 8 positions"):
+        RelativeBias(2, 8)(9)

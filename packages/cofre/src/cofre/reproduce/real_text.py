@@ -79,7 +79,7 @@ def real_text(config: RealTextConfig, run: Run) -> None:
     held_out, training = sequences[: config.samples], sequences[config.samples :]
     vocab = len(table)
     torch.manual_seed(run.seed)
-    shape = {"hidden": config.hidden, "heads": config.heads, "rotary_base": 100.0}
+    shape = {"hidden": config.hidden, "heads": config.heads, "positions": "relative"}
     arms = {
         "mdlm": MaskedDenoiser(vocab, config.length, blocks=12, **shape).to(run.device),
         "fp": FixedPointDenoiser(vocab, config.length, **shape).to(run.device),

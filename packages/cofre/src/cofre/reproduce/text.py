@@ -47,7 +47,7 @@ _SMOKE = Recipe(steps=16, batch_size=8, learning_rate=3e-3, ema_decay=0.8)
     ),
     laptop=TextConfig(),
     paper=TextConfig(
-        length=1024, hidden=768, heads=12, cond_dim=128, dropout=0.1, rotary_base=10_000.0,
+        length=1024, hidden=768, heads=12, cond_dim=128, dropout=0.1, positions="rotary",
         plain=MDLM_OWT, fixed_point=FP_MDLM_OWT,
         post=CONSISTENCY_OWT, conversion=CONVERSION_OWT, consistency=ConsistencyConfig(), longer=1,
         documents="Skylion007/openwebtext", budgets=(96, 192, 384, 768), selection_samples=64, samples=64,

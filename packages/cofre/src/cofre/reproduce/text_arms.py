@@ -22,7 +22,7 @@ from ..fixed_point import SJFB
 from ..judge import CausalJudge
 from ..markov import MarkovText
 from ..metrics import unigram_entropy
-from ..models import FixedPointDenoiser, MaskedDenoiser
+from ..models import FixedPointDenoiser, MaskedDenoiser, Positions
 from ..objectives import (
     AdaptationObjective,
     Batch,
@@ -59,8 +59,8 @@ class TextConfig:
     judge: str = "gpt2-large"  # paper scale: reference of generative perplexity
     length: int = 32
     hidden: int = 48
-    heads: int = 2
-    rotary_base: float = 100.0  # for 32 positions
+    heads: int = 4
+    positions: Positions = "relative"
     cond_dim: int | None = None
     dropout: float = 0.0
     blocks: int = 12
@@ -159,7 +159,7 @@ class _ArmTrainer:
 
     def __init__(self, task: TextTask, config: TextConfig, run: Run) -> None:
         self.task, self.config, self.run = task, config, run
-        names = ("hidden", "heads", "cond_dim", "dropout", "rotary_base")
+        names = ("hidden", "heads", "cond_dim", "dropout", "positions")
         self.shape = {name: getattr(config, name) for name in names}
 
     def base(self, fixed_point: bool) -> MaskedObjective:
