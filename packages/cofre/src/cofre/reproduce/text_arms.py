@@ -39,11 +39,11 @@ MODEL_SEED, DATA_SEED, VALIDATION_SEED, SELECTION_SEED, SAMPLING_SEED = range(5)
 
 
 BASE = Recipe(
-    steps=800, batch_size=32, learning_rate=4e-3, warmup=50, decay="cosine", betas=(0.9, 0.99), ema_decay=0.98
+    steps=700, batch_size=32, learning_rate=4e-3, warmup=50, decay="cosine", betas=(0.9, 0.99), ema_decay=0.98
 )
-POST = Recipe(steps=100, batch_size=32, learning_rate=1e-3, betas=(0.9, 0.99), ema_decay=0.97)
+POST = Recipe(steps=150, batch_size=32, learning_rate=1e-3, betas=(0.9, 0.99), ema_decay=0.97)
 CONVERSION = replace(BASE, steps=100, warmup=10, ema_decay=0.95)
-CONSISTENCY = ConsistencyConfig(warmup=30)
+CONSISTENCY = ConsistencyConfig(warmup=40)
 
 
 @dataclass(frozen=True)
