@@ -1,5 +1,7 @@
 """The optimal design against the search over all designs, published instances and invariances; the decision rule."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from finite_resolution import (
@@ -150,20 +152,21 @@ def test_degenerate_designs_are_free():
         nothing.decide([])
 
 
-def test_time_limit_is_never_called_optimal():
-    sets, n = affine_plane()
-    problem = problem_from_set_cover(sets, n)
+def test_time_limit_is_never_called_optimal(monkeypatch):
+    problem = problem_from_set_cover(*affine_plane())
     instant = optimal_design(problem, time_limit=1e-9)
     assert instant.status == "time_limit" and instant.selected is None and instant.lower_bound == 0.0
 
-    def slow(step, seen=[]):  # noqa: B006
-        import time
+    now = [0.0]  # a clock that only the rounds move, so that a slow machine changes nothing
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    for module in ("design", "verify"):
+        monkeypatch.setattr(f"finite_resolution.{module}.time", clock)
 
-        seen.append(step)
-        time.sleep(0.3)
+    def ten_minutes(step):
+        now[0] += 600.0
 
-    late = optimal_design(problem, time_limit=0.6, multi_cut=1, on_iteration=slow)
-    assert late.status == "time_limit"
+    late = optimal_design(problem, time_limit=1500.0, multi_cut=1, on_iteration=ten_minutes)
+    assert late.status == "time_limit" and len(late.iterations) == 3
     assert late.selected == tuple(range(9)) and verify_design(problem, late.selected).sufficient
     assert 0 < late.lower_bound <= 5 < late.price
 

@@ -1,5 +1,7 @@
-"""Rules to compare with. All but the last two control the FDR for independent tests; none but SABHA, cross-weighted BH
-and e-BH uses structure.
+"""Rules to compare with. Only SABHA, cross-weighted BH, e-BH and the lfdr threshold use structure.
+
+All control the FDR for independent tests with fixed draws, except SABHA (up to a term that grows with the richness of
+the weights) and the lfdr threshold (only if its prior is right).
 """
 
 from __future__ import annotations
