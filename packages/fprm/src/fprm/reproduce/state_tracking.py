@@ -173,7 +173,7 @@ def state_tracking_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]
     fig, (accuracy, iterations) = plotting.subplots(1, 2, figsize=(9.5, 3.8))
     plotting.mean_curve(accuracy, tables["lengths"], x="length", y="final", by="arm", labels=labels)
     accuracy.set(xlabel="sequence length", ylabel="final state right", ylim=(-0.02, 1.02))
-    accuracy.legend(fontsize="small")
+    fig.legend(*accuracy.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
     ours = tables["lengths"].query("arm == 'fprm'")
     both = ours.melt(["seed", "length"], ["iterations", "median_iterations"], "kind", "value")
     names = {"iterations": "mean", "median_iterations": "median"}

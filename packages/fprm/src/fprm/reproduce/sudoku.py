@@ -202,7 +202,7 @@ def sudoku_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     fig, (accuracy, iterations) = plotting.subplots(1, 2, figsize=(9.5, 3.8))
     plotting.mean_curve(accuracy, tables["by_blanks"], x="blanks", y="accuracy", by="arm", labels=labels)
     accuracy.set(xlabel="blank cells", ylabel="puzzles solved exactly", ylim=(-0.02, 1.02))
-    accuracy.legend(fontsize="small")
+    fig.legend(*accuracy.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
     ours = tables["by_blanks"].query("arm == 'fprm'")
     plotting.mean_curve(iterations, ours, x="blanks", y="iterations")
     iterations.set(xlabel="blank cells", ylabel="iterations until the fixed point", ylim=(0, None))
