@@ -244,8 +244,11 @@ def test_wilds_adapter():
 
 
 def test_wilds_adapter_on_the_wilds_package(waterbirds):
-    pytest.importorskip("torchvision")  # WILDS imports it to build a dataset
     wilds = pytest.importorskip("wilds")
+    try:
+        import torchvision  # noqa: F401
+    except (ImportError, RuntimeError) as error:  # a build that does not fit the installed torch raises RuntimeError
+        pytest.skip(f"WILDS needs a working torchvision: {error}")
     (waterbirds / "waterbirds_v1.0" / "RELEASE_v1.0.txt").write_text("")
     dataset = wilds.get_dataset("waterbirds", root_dir=str(waterbirds), download=False)
     environments = wilds_environments(dataset, ["y", "background"])

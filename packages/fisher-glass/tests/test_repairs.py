@@ -20,7 +20,7 @@ from fisher_glass import (
 )
 from fisher_glass.portfolio import ball_tail
 from fisher_glass.synthetic import core_nuisance_fisher
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 CORE = np.array([1.0, 0.0])
@@ -72,6 +72,7 @@ def test_reserve_in_a_null_environment_by_hand():
 
 
 @given(st.integers(0, 10_000), st.floats(0.1, 1.0))
+@example(65, 0.3)  # a kink of the CVaR that stops a gradient method 0.04 % above the optimum
 @settings(max_examples=15, deadline=None)
 def test_portfolio_weights_are_the_optimum_of_the_convex_program(seed, alpha):
     rng = np.random.default_rng(seed)

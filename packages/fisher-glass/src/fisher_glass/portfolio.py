@@ -9,7 +9,8 @@ from math import gamma, pi
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import minimize
+from scipy import sparse
+from scipy.optimize import linprog
 
 from fisher_glass.fisher import environment_weights, require_finite
 from fisher_glass.risk import cvar, require_alpha
@@ -19,6 +20,9 @@ def portfolio_weights(
     infos: Float[np.ndarray, "m E"], weights: Float[np.ndarray, " E"] | None = None, alpha: float = 0.1
 ) -> tuple[Float[np.ndarray, " m"], float]:
     """Weights on the simplex that minimise the CVaR over environments of ``1 / sum_j w_j I_e^(j)`` (convex).
+
+    Outer approximation: ``1 / x`` is replaced by tangents, a linear program (HiGHS) whose value is a lower bound, and
+    tangents at its solution are added until the bound is met.
 
     Args:
         infos: projected information of every view (row) in every environment (column), >= 0.
@@ -44,35 +48,39 @@ def portfolio_weights(
         raise ValueError(f"every view is blind in environment {int(np.argmax(blind))}: no weights make the CVaR finite")
     m, E = information.shape
     p = environment_weights(weights, E)
-    start = np.full(m, 1 / m)
-    scale, _ = cvar(1 / (start @ information), p, alpha)
-
-    def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
-        total = np.maximum(w @ information, 1e-300)
-        value, tail = cvar(1 / total, p, alpha)
-        return value / scale, -(information @ (tail / total**2)) / scale
-
+    w = np.full(m, 1 / m)
+    scale, _ = cvar(1 / (w @ information), p, alpha)
     if m == 1:
-        return start, scale
-    # The tail changes along the way (kinks), so restarts from the found point continue until nothing is gained.
-    best, value = start, 1.0
-    for _ in range(20):
-        result = minimize(
-            objective,
-            best,
-            jac=True,
-            method="SLSQP",
-            bounds=[(0, 1)] * m,
-            constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(m)},
-            options={"maxiter": 500, "ftol": 1e-12},
-        )
-        w = np.clip(result.x, 0, 1)
+        return w, scale
+    # In units of the CVaR of equal weights. What is no worse than these keeps every environment's information above
+    # its share of the tail, so no tangent is taken at zero.
+    counted = p > 0
+    info, p = information[:, counted].T * scale, p[counted]
+    E = len(p)
+    floor = np.minimum(p / alpha, 1.0)
+    # Variables (w, c, u): minimise c + p u / alpha, u_e >= (tangent of 1 / x at I_e w) - c.
+    objective = np.concatenate([np.zeros(m), [1.0], p / alpha])
+    simplex = np.concatenate([np.ones(m), np.zeros(E + 1)])[None]
+    bounds = [(0, 1)] * m + [(None, None)] + [(0, None)] * E
+    tangents, short = [], np.arange(E)
+    best, value = w, 1.0
+    for _ in range(100):
+        x = np.maximum(info @ w, floor)[short]
+        u = sparse.csr_array((x, (np.arange(len(x)), short)), shape=(len(x), E))
+        tangents.append(sparse.hstack([-info[short] / x[:, None], -x[:, None], -u], format="csr"))
+        A = sparse.vstack(tangents, format="csr")
+        result = linprog(objective, A, np.full(A.shape[0], -2.0), simplex, [1.0], bounds)
+        if not result.success:
+            raise RuntimeError(f"the weights could not be found: {result.message}")
+        w = np.clip(result.x[:m], 0, 1)
         w /= w.sum()
-        found = objective(w)[0]
-        if not np.isfinite(found) or found > value - 1e-10:
-            break
-        best, value = w, found
-    return best, value * scale
+        found, _ = cvar(1 / np.maximum(info @ w, 1e-300), p, alpha)
+        if found < value:
+            best, value = w, found
+        if value - result.fun <= 1e-6 * value:  # what the linear program's own tolerance of 1e-7 allows
+            return best, value * scale
+        short = np.flatnonzero(1 / np.maximum(info @ w, floor) > result.x[m] + result.x[m + 1 :])
+    raise RuntimeError(f"the weights could not be found: between {result.fun * scale:.8g} and {value * scale:.8g}")
 
 
 def ball_tail(m: int, t: float) -> float:
