@@ -158,7 +158,7 @@ class RECAP:
             self.history_.append({"K": K, "restart": restart, "J": objectives, "value": values})
             yield controller
         if smaller is not None and self.closed_loop:
-            grown, _ = refine(pomdp, _padded(smaller, K), vf, sample)
+            grown, _ = refine(pomdp, smaller.padded(K), vf, sample)
             yield grown
 
     def _describe(self, pomdp: POMDP, vf: ValueFunction, sample: Sample) -> None:
@@ -171,14 +171,6 @@ class RECAP:
             self.beliefs_, self.alphas_ = means[visited], self.controller_.evaluate(pomdp)[visited]
         else:
             self.beliefs_, self.alphas_ = self.codebook_.beliefs, self.codebook_.alphas
-
-
-def _padded(controller: Controller, K: int) -> Controller:
-    """The same controller with idle nodes up to K."""
-    extra = K - controller.size
-    actions = np.append(controller.actions, np.full(extra, controller.actions[controller.m0]))
-    loops = np.tile(np.arange(controller.size, K)[:, None], (1, controller.next.shape[1]))
-    return Controller(actions, np.vstack([controller.next, loops]), controller.m0)
 
 
 class _Designer:

@@ -67,6 +67,13 @@ class Controller:
         """The same controller started in the memory state that is best at b0 (m0 is part of the design)."""
         return Controller(self.actions, self.next, int((self.evaluate(pomdp) @ pomdp.b0).argmax()))
 
+    def padded(self, K: int) -> Controller:
+        """The same controller with idle nodes, which stay where they are, up to K."""
+        extra = max(K - self.size, 0)
+        actions = np.append(self.actions, np.full(extra, self.actions[self.m0]))
+        loops = np.tile(np.arange(self.size, self.size + extra)[:, None], (1, self.next.shape[1]))
+        return Controller(actions, np.vstack([self.next, loops]), self.m0)
+
     def occupancy(self, pomdp: POMDP) -> Float[np.ndarray, "K S"]:
         """Discounted occupancy x[m, s] of memory and state; sums to 1 / (1 - gamma)."""
         start = np.zeros((self.size, pomdp.n_states))

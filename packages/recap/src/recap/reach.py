@@ -57,7 +57,7 @@ def greedy_law(
     """Beliefs at time ``t`` under the greedy policy of ``vf``, with their exact probabilities."""
     beliefs, law = pomdp.b0[None], np.ones(1)
     for _ in range(t):
-        beliefs, law, _ = _advance(pomdp, beliefs, law, np.asarray(vf.action(beliefs)), None)
+        beliefs, law, _ = advance(pomdp, beliefs, law, np.asarray(vf.action(beliefs)), None)
     return beliefs, law
 
 
@@ -67,11 +67,11 @@ def controller_law(
     """Joint law of (B_t, M_t) under a controller: beliefs, probabilities and memory states."""
     beliefs, law, memory = pomdp.b0[None], np.ones(1), np.array([controller.m0])
     for _ in range(t):
-        beliefs, law, memory = _advance(pomdp, beliefs, law, controller.actions[memory], controller.next[memory])
+        beliefs, law, memory = advance(pomdp, beliefs, law, controller.actions[memory], controller.next[memory])
     return beliefs, law, memory
 
 
-def _advance(
+def advance(
     pomdp: POMDP, beliefs: np.ndarray, law: np.ndarray, actions: np.ndarray, moves: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One step of a law over (belief, memory); memory is constant where ``moves`` (N, O) is None."""
