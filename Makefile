@@ -13,6 +13,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 INSTALL = $(UV) pip install --quiet --python $(BIN)/python -c constraints.txt
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+export UV_COMPILE_BYTECODE ?= 1
 
 PAPERS := $(patsubst packages/%/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
 EVERYTHING := $(VENV)/.dev $(PAPERS:%=$(VENV)/.paper-%)

@@ -197,7 +197,7 @@ class ClaimResult:
 
 
 def judge(claim: Claim, measures: Mapping[str, Measure]) -> ClaimResult:
-    """Judge a claim by measures named `experiment.measure`; a missing one leaves the claim not tested, with the reason."""
+    """Judge a claim by measures named `experiment.measure`; a missing one leaves it not tested, with the reason."""
     if claim.not_tested:
         return ClaimResult(claim, Verdict.NOT_TESTED, reason=claim.not_tested)
     results = []

@@ -22,7 +22,7 @@ from claimlab.store import Store, write_atomic
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Reproduce the claims of papers, and judge them.")
 assets_app = typer.Typer(no_args_is_help=True, help="Real weights and data that come inside registry packages.")
 app.add_typer(assets_app, name="assets")
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 140)
 errors = Console(stderr=True)
 
 OutOption = Annotated[Path, typer.Option("--out", help="Results folder.")]
@@ -64,9 +64,7 @@ def list_papers() -> None:
     for paper in _papers(None):
         best = report.best_recorded(paper)
         recorded = f"{best[0]}: {report.summary(best[1])}" if best else "nothing"
-        table.add_row(
-            paper.slug, paper.info.title, str(len(paper.claims)), "\n".join(paper.experiments), recorded
-        )
+        table.add_row(paper.slug, paper.info.title, str(len(paper.claims)), "\n".join(paper.experiments), recorded)
     console.print(table if table.row_count else "no paper is installed; `pip install ./packages/<paper>`")
 
 
@@ -84,7 +82,9 @@ def run(
     out: OutOption = RESULTS,
     backend: Annotated[str, typer.Option(help="loky (this machine), dask or ray (your cluster).")] = "loky",
     force: Annotated[bool, typer.Option("--force", help="Run finished seeds again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print settings, needs and estimate; run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print settings, needs and estimate; run nothing.")
+    ] = False,
 ) -> None:
     """Run a paper's experiments and judge its claims. Finished seeds are kept; run again to continue."""
     plan = Plan.make(
@@ -235,3 +235,7 @@ def main() -> None:
             raise
         errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

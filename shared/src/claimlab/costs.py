@@ -21,9 +21,7 @@ def timed(function: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def paired_ratio(
-    ours: Callable[[], Any], other: Callable[[], Any], *, repeats: int = 15, warmup: int = 1
-) -> Interval:
+def paired_ratio(ours: Callable[[], Any], other: Callable[[], Any], *, repeats: int = 15, warmup: int = 1) -> Interval:
     """Median over pairs of time(ours) / time(other), with its bootstrap interval.
 
     The two are called in turn, first one then the other leading, so that a drift of the machine's speed meets both.

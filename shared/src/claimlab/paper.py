@@ -163,7 +163,8 @@ class Paper:
         kinds = {type(c) for c in configs.values()}
         if len(kinds) != 1 or not dataclasses.is_dataclass(kinds.pop()):
             raise TypeError(f"the configurations of one experiment must be of one dataclass, got {configs}")
-        counts = dict.fromkeys(SCALES, 1) if deterministic else {**DEFAULT_SEEDS, **(seeds or {})}
+        asked = {**DEFAULT_SEEDS, **(seeds or {})}
+        counts: dict[Scale, int] = {scale: 1 if deterministic else asked[scale] for scale in SCALES}
 
         def register(function: Function) -> Function:
             name = function.__name__

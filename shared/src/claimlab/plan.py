@@ -1,4 +1,4 @@
-"""What is to be run: experiments x seeds with their settings, and the mark that tells a stale result from a valid one."""
+"""What is to be run: experiments x seeds with their settings, and the mark that tells a stale result from a valid."""
 
 from __future__ import annotations
 

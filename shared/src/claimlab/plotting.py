@@ -17,7 +17,7 @@ from claimlab import stats
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "axes.grid": True,
     "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.right": False,
@@ -54,7 +54,7 @@ def mean_curve(
     labels: dict[Any, str] | None = None,
     markers: bool = True,
 ) -> None:
-    """Mean of `y` at each `x` over the other columns (seeds), with its 95 % t band; one colour for each value of `by`."""
+    """Mean of `y` at each `x` over seeds, with its 95 % t band; one colour for each value of `by`."""
     groups = [(None, table)] if by is None else list(table.groupby(by, sort=False))
     for index, (key, group) in enumerate(groups):
         rows = [(at, *stats.mean(values[y].dropna())) for at, values in group.groupby(x) if values[y].notna().any()]

@@ -84,7 +84,9 @@ def record(store: Store, results: Sequence[ClaimResult], fresh: tuple[int, Seque
     if fresh is not None:
         section["fresh"] = {"first_seed": fresh[0], "verdicts": {r.claim.id: str(r.verdict) for r in fresh[1]}}
     baseline = {**load(paper), scale: section}
-    text = "# Written by `claimlab record` from a run on committed code; not edited by hand.\n\n" + tomli_w.dumps(baseline)
+    text = "# Written by `claimlab record` from a run on committed code; not edited by hand.\n\n" + tomli_w.dumps(
+        baseline
+    )
     write_atomic(paper.baseline_path, text)
 
 
@@ -123,7 +125,7 @@ def recorded_results(paper: Paper, scale: Scale) -> list[ClaimResult] | None:
 def compare(
     section: Mapping[str, Any], measures: Mapping[str, Measure], results: Sequence[ClaimResult]
 ) -> list[Change]:
-    """What differs from the record: a worse verdict or a moved mean fails; timings, and what got better, are only told."""
+    """What differs from the record. A worse verdict or a moved mean fails; timings and better verdicts are told."""
     changes = []
     for result in results:
         before = section["verdicts"].get(result.claim.id)

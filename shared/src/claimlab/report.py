@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -56,8 +57,10 @@ def _check_line(result: CheckResult) -> str:
         return f"{name}: {result.reason}"
     if result.check.holds is not None:
         met = sum(v != 0 for v in result.measure.values)
-        return f"{name}: {met} of {len(result.measure.values)} seeds" if len(result.measure.values) > 1 else (
-            f"{name}: {'yes' if met else 'no'}"
+        return (
+            f"{name}: {met} of {len(result.measure.values)} seeds"
+            if len(result.measure.values) > 1
+            else (f"{name}: {'yes' if met else 'no'}")
         )
     return f"{name}: {interval(result.measure)}"
 
@@ -189,14 +192,32 @@ def update_readme(paper: Paper, figures: Path | None = None) -> None:
     path = paper.project / "README.md"
     text = path.read_text(encoding="utf-8")
     write_atomic(path, between_markers(text, "claims", readme_section(paper), path))
-    for name in re.findall(r"\]\(figures/([\w-]+\.png)\)", text) if figures else ():
+    for name in readme_figures(text) if figures else ():
         found = sorted(figures.rglob(name)) if figures else []
         if not found:
             raise ClaimlabError(f"{path} shows figures/{name}, which this run did not draw")
         write_atomic(paper.project / "figures" / name, found[0].read_bytes())
 
 
+def readme_figures(text: str) -> list[str]:
+    """File names of the figures that a README shows from its `figures` folder."""
+    return re.findall(r"\]\(figures/([\w-]+\.png)\)", text)
+
+
 def print_results(console: Console, paper: Paper, scale: str, results: Sequence[ClaimResult]) -> None:
     """The claims table and its summary."""
     console.print(terminal_table(paper, scale, results))
     console.print(f"{paper.slug}: {summary(results)}", highlight=False)
+
+
+def benchmarks_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Ratios against peers, as Markdown; a missed target is said, not hidden."""
+    lines = ["| paper | what | peer | time ours / peer's | target | machine |", "| --- | --- | --- | --- | --- | --- |"]
+    for row in rows:
+        target = "–" if row["target"] is None else f"≤ {row['target']:g}"
+        if row["target"] is not None and row["ratio"] > row["target"]:
+            target += " (missed)"
+        ratio = f"{number(row['ratio'])} ({number(row['low'])} to {number(row['high'])})"
+        cells = (row["paper"], row["what"], row["peer"], ratio, target, f"{row['cpu']}, {row['date']}")
+        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+    return "\n".join(lines)

@@ -8,12 +8,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -94,7 +94,8 @@ def _execute_all(
     ):
         work = [delayed(execute)(t, threads, store.seed_directory(t) / "scratch", Path(folder)) for t in tasks]
         try:
-            for name, result in Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(work):
+            finished = Parallel(n_jobs=jobs, return_as="generator_unordered")(work)
+            for name, result in cast(Iterable[tuple[str, SeedResult | str]], finished):
                 task = waiting.pop(name)
                 if isinstance(result, SeedResult):
                     result.provenance |= {"git": git, "versions": versions(paper.slug)}
@@ -139,7 +140,7 @@ def _register(backend: str) -> None:
             except ValueError:
                 raise ClaimlabError("--backend dask needs a running cluster: set DASK_SCHEDULER_ADDRESS") from None
         elif backend == "ray":
-            from ray.util.joblib import register_ray
+            from ray.util.joblib import register_ray  # pyright: ignore[reportMissingImports]
 
             register_ray()
         elif backend != "loky":

@@ -33,7 +33,7 @@ def load_causal_lm(name_or_path: str = "smollm2", dtype: torch.dtype | None = No
     """
     try:
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM, AutoTokenizer  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ClaimlabError(f"language models need `pip install 'claimlab[llm]'` ({error.name} is missing)") from None
     where: dict[str, Any] = {"pretrained_model_name_or_path": name_or_path}

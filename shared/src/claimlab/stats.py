@@ -89,4 +89,4 @@ def loglog_slope(x: ArrayLike, y: ArrayLike, confidence: float = CONFIDENCE) -> 
 
 def spearman(x: ArrayLike, y: ArrayLike, *, rng: np.random.Generator | int = 0, resamples: int = 2000) -> Interval:
     """Spearman's rank correlation with a paired bootstrap interval."""
-    return bootstrap((x, y), lambda a, b: sps.spearmanr(a, b).statistic, rng=rng, resamples=resamples)
+    return bootstrap((x, y), lambda a, b: float(sps.spearmanr(a, b).statistic), rng=rng, resamples=resamples)

@@ -1,10 +1,10 @@
 """The results folder: one directory a seed, written atomically, with the provenance of every number.
 
-    results/<paper>/<scale>/<experiment>/seed-<n>/result.json   measures, settings, provenance; written last
-                                                  <table>.csv
-                                                  <figure>.png, .svg
-    results/<paper>/<scale>/figures/                            figures over seeds
-    results/<paper>/<scale>/claims.md, claims.json              the judged claims
+results/<paper>/<scale>/<experiment>/seed-<n>/result.json   measures, settings, provenance; written last
+                                              <table>.csv
+                                              <figure>.png, .svg
+results/<paper>/<scale>/figures/                            figures over seeds
+results/<paper>/<scale>/claims.md, claims.json              the judged claims
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Store:
         }
 
     def measures(self) -> dict[str, Measure]:
-        """Measures over seeds, by `experiment.measure`; one that a seed lacks, or an unfinished experiment's, is left out."""
+        """Measures over seeds, by `experiment.measure`; those of unfinished experiments are left out."""
         out: dict[str, Measure] = {}
         for experiment, records in self.records().items():
             exact = self.plan.paper.experiments[experiment].deterministic
@@ -134,9 +134,7 @@ class Store:
             for name in shared:
                 parts = [r["measures"][name] for r in records]
                 per_seed = [Interval(*(float(part[f]) for f in Interval._fields)) for part in parts]
-                out[f"{experiment}.{name}"] = Measure.over_seeds(
-                    name, per_seed, exact=exact, timing=parts[0]["timing"]
-                )
+                out[f"{experiment}.{name}"] = Measure.over_seeds(name, per_seed, exact=exact, timing=parts[0]["timing"])
         return out
 
     def tables(self, experiment: str) -> dict[str, pd.DataFrame]:
