@@ -125,28 +125,28 @@ def window(pomdp: POMDP, K: int, vf: ValueFunction, sample: Sample, rng: np.rand
     """
     if K * pomdp.n_states > _SYSTEM_LIMIT:
         raise ValueError(f"the window baseline needs K |S| <= {_SYSTEM_LIMIT}, got {K * pomdp.n_states}")
-    O = pomdp.n_observations
+    n_obs = pomdp.n_observations
     if K == 1:
-        following = np.zeros((1, O), dtype=int)
-    elif K < O + 1:
+        following = np.zeros((1, n_obs), dtype=int)
+    elif K < n_obs + 1:
         beliefs, weights = sample
         frequency = sum(weights @ (beliefs @ pomdp.T[a]) @ pomdp.Z[a] for a in range(pomdp.n_actions))
-        kind = np.full(O, K - 1)
+        kind = np.full(n_obs, K - 1)
         kind[np.argsort(-np.asarray(frequency), kind="stable")[: K - 1]] = np.arange(K - 1)
         following = np.tile(kind, (K, 1))
     else:
-        following = window_moves(O, K)
+        following = window_moves(n_obs, K)
     return coordinate_ascent(pomdp, following, rng)
 
 
-def window_moves(O: int, K: int) -> Int[np.ndarray, "M O"]:
+def window_moves(n_obs: int, K: int) -> Int[np.ndarray, "M O"]:
     """Memory moves of the longest observation window that fits in K states: state 0 is the start, M = O^N + 1."""
     N = 1
-    while O > 1 and O ** (N + 1) + 1 <= K:
+    while n_obs > 1 and n_obs ** (N + 1) + 1 <= K:
         N += 1
-    codes = np.arange(O**N)
-    first = np.array([sum(o * O**i for i in range(N)) for o in range(O)])
-    shifted = (codes[:, None] * O + np.arange(O)) % O**N
+    codes = np.arange(n_obs**N)
+    first = np.array([sum(o * n_obs**i for i in range(N)) for o in range(n_obs)])
+    shifted = (codes[:, None] * n_obs + np.arange(n_obs)) % n_obs**N
     return 1 + np.vstack([first, shifted])
 
 
@@ -213,12 +213,12 @@ def _best(pomdp: POMDP, controllers: list[Controller]) -> Controller:
 
 def quantised_policy(pomdp: POMDP, centres: Float[np.ndarray, "K S"], encode: Encoder) -> Int[np.ndarray, " K"]:
     """Optimal actions of the belief MDP whose states are the representatives (value iteration)."""
-    K, A, O = len(centres), pomdp.n_actions, pomdp.n_observations
+    K, A, n_obs = len(centres), pomdp.n_actions, pomdp.n_observations
     move = np.zeros((K, A, K))
     for a in range(A):
         p, posterior = pomdp.filter_many(centres, a)
-        target = encode(posterior.reshape(K * O, -1)).reshape(K, O)
-        for o in range(O):
+        target = encode(posterior.reshape(K * n_obs, -1)).reshape(K, n_obs)
+        for o in range(n_obs):
             np.add.at(move, (np.arange(K), a, target[:, o]), p[:, o])
     reward, v = centres @ pomdp.r, np.zeros(K)
     while True:

@@ -68,17 +68,37 @@ def nearness(belief: np.ndarray, points: np.ndarray) -> np.ndarray:
     return 2 * belief @ points.T - (points**2).sum(axis=1)
 
 
+def code_of_vectors(
+    vf: ValueFunction,
+    chosen: Int[np.ndarray, " K"],
+    sample: Sample,
+    encoder: Literal["decision", "l2"] = "decision",
+) -> Codebook:
+    """The codebook of some vectors of ``vf``: each representative is the weighted mean of the beliefs it serves best.
+
+    A vector that serves no sampled belief best is represented by the one where it loses the least.
+    """
+    beliefs, weights = sample
+    alphas = vf.alphas[chosen]
+    scores = beliefs @ alphas.T
+    member = (first_max(scores)[:, None] == np.arange(len(chosen))) * weights[:, None]
+    mass = member.sum(axis=0)[:, None]
+    nearest = beliefs[(np.asarray(vf.value(beliefs))[:, None] - scores).argmin(axis=0)]
+    mean = np.divide(member.T @ beliefs, mass, out=nearest.copy(), where=mass > 0)
+    return Codebook(mean, alphas, vf.actions[chosen], encoder)
+
+
 class RECAP:
     """Design a controller with at most K memory states.
 
-    The codebook minimises J = sum_i w_i min_k d(b_i, alpha_k) + lam * closure + nu * witness, where closure is the
-    distortion after one filter step from the representatives (a term of the upper bound) and witness counts the
-    Jensen gaps of witness pairs that share a cell. Greedy start, Lloyd and swap search lower J; the closed loop then
-    raises the exact value.
+    The codebook minimises J = mu * distortion + lam * closure + nu * witness. Distortion is sum_i w_i min_k
+    d(b_i, alpha_k), which the converse cannot avoid; closure is the distortion after one filter step from the
+    representatives (a term of the upper bound); witness adds the Jensen gaps of witness pairs that share a cell.
+    Greedy start, Lloyd and swap search lower J; the closed loop then raises the exact value.
 
     Args:
         K: memory states.
-        lam, nu: weights of the closure and witness terms.
+        lam, nu, mu: weights of the closure, witness and distortion terms.
         closed_loop: refine the controller on its own occupancy (variant recap-cl; False is recap-open).
         restarts: perturbed weightings of the sample; the best exact value is kept.
         nested: also consider the best controllers of every smaller K, so that the value never falls with K.
@@ -92,28 +112,30 @@ class RECAP:
         beliefs_, alphas_: representative beliefs (K', S) and vectors, K' <= K.
         codebook_: the codebook with the least J before the closed loop; ``objective_``: its terms of J.
         path_: best controller for every memory size 1..K (only K where ``nested`` is False).
-        history_: one dict a restart: ``K``, ``restart``, ``J`` (falling) and ``value`` (rising).
+        history_: one dict a restart: ``K``, ``restart``, ``J`` after each accepted step, ``lloyd`` (pairs of
+            distortion before and after each Lloyd step, accepted or not) and ``value`` after each closed-loop round.
 
     Raises:
         TypeError, ValueError: K is no int of at least 1, or an option has an unknown value.
     """
 
     def __init__(
-        self, K: int, lam: float = 1.0, nu: float = 0.0, closed_loop: bool = True, restarts: int = 4, nested: bool = True,
-        start: Literal["decision", "kmeans", "random"] = "decision", encoder: Literal["decision", "l2"] = "decision",
-        lloyd: bool = True, seed: int = 0,
+        self, K: int, lam: float = 1.0, nu: float = 0.0, mu: float = 1.0, closed_loop: bool = True, restarts: int = 4,
+        nested: bool = True, start: Literal["decision", "kmeans", "random"] = "decision",
+        encoder: Literal["decision", "l2"] = "decision", lloyd: bool = True, seed: int = 0,
     ) -> None:  # fmt: skip
         check_memory(K)
         if restarts < 1:
             raise ValueError(f"restarts must be at least 1, got {restarts}")
-        if not (lam >= 0 and nu >= 0):
-            raise ValueError(f"lam and nu must not be negative, got {lam} and {nu}")
+        if not (lam >= 0 and nu >= 0 and mu >= 0):
+            raise ValueError(f"lam, nu and mu must not be negative, got {lam}, {nu} and {mu}")
         for name, value, known in (
             ("start", start, ("decision", "kmeans", "random")), ("encoder", encoder, ("decision", "l2")),
         ):  # fmt: skip
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-        self.K, self.lam, self.nu, self.closed_loop, self.restarts, self.nested = K, lam, nu, closed_loop, restarts, nested
+        self.K, self.lam, self.nu, self.mu, self.closed_loop = int(K), lam, nu, mu, closed_loop
+        self.restarts, self.nested = restarts, nested
         self.start, self.encoder, self.lloyd, self.seed = start, encoder, lloyd, seed
 
     def fit(self, pomdp: POMDP, vf: ValueFunction | None = None, sample: Sample | None = None) -> RECAP:
@@ -149,21 +171,21 @@ class RECAP:
 
     def _candidates(self, pomdp: POMDP, vf: ValueFunction, sample: Sample, K: int, smaller: Controller | None):
         for restart in range(self.restarts):
-            designer = _Designer(pomdp, vf, sample, self)
-            code, objectives = designer.design(K, restart)
+            designer = Designer(pomdp, vf, sample, self)
+            code, objectives, lloyd = designer.design(K, restart)
             controller = code.controller(pomdp)
             values = [controller.value(pomdp)]
             if self.closed_loop:
                 controller, values = refine(pomdp, controller, vf, sample)
-            self.history_.append({"K": K, "restart": restart, "J": objectives, "value": values})
+            self.history_.append({"K": K, "restart": restart, "J": objectives, "lloyd": lloyd, "value": values})
             yield controller
         if smaller is not None and self.closed_loop:
             grown, _ = refine(pomdp, smaller.padded(K), vf, sample)
             yield grown
 
     def _describe(self, pomdp: POMDP, vf: ValueFunction, sample: Sample) -> None:
-        designer = _Designer(pomdp, vf, sample, self)
-        self.codebook_, _ = designer.design(self.K, 0)
+        designer = Designer(pomdp, vf, sample, self)
+        self.codebook_, _, _ = designer.design(self.K, 0)
         self.objective_ = designer.objective(self.codebook_)
         if self.closed_loop:
             means, mass = node_beliefs(pomdp, self.controller_)
@@ -173,7 +195,7 @@ class RECAP:
             self.beliefs_, self.alphas_ = self.codebook_.beliefs, self.codebook_.alphas
 
 
-class _Designer:
+class Designer:
     """Steps 1-3 on one sample: codes are lists of vectors of the solution."""
 
     def __init__(self, pomdp: POMDP, vf: ValueFunction, sample: Sample, options: RECAP) -> None:
@@ -184,8 +206,8 @@ class _Designer:
         self.heavy = heavy
         self.gaps = gap_matrix(vf, self.beliefs[heavy]) if options.nu > 0 else None
 
-    def design(self, K: int, restart: int) -> tuple[Codebook, list[float]]:
-        """A code of at most K vectors and J after each accepted step."""
+    def design(self, K: int, restart: int) -> tuple[Codebook, list[float], list[tuple[float, float]]]:
+        """A code of at most K vectors, J after each accepted step, and the distortion around each Lloyd step."""
         rng = np.random.default_rng([self.options.seed, K, restart])
         weights = self.weights
         if restart > 0:
@@ -193,18 +215,20 @@ class _Designer:
             weights /= weights.sum()
         chosen = self._start(min(K, len(self.vf.alphas)), weights, rng)
         code = self.code(chosen)
-        objectives = [self.objective(code)["J"]]
+        terms = self.objective(code)
+        objectives, lloyd = [terms["J"]], []
         if self.options.lloyd:
             for _ in range(_LLOYD_ROUNDS):
                 proposal = self._complete(np.unique(self.vf.best(code.beliefs)), len(chosen), weights)
                 candidate = self.code(proposal)
-                value = self.objective(candidate)["J"]
-                if not value < objectives[-1] - 1e-12:
+                new = self.objective(candidate)
+                lloyd.append((terms["distortion"], new["distortion"]))
+                if not new["J"] < objectives[-1] - 1e-12:
                     break
-                code, chosen = candidate, proposal
-                objectives.append(value)
+                code, chosen, terms = candidate, proposal, new
+                objectives.append(new["J"])
             code = self._swap(code, chosen, objectives)
-        return code, objectives
+        return code, objectives, lloyd
 
     def _start(self, K: int, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         if self.options.start == "decision":
@@ -231,14 +255,7 @@ class _Designer:
         return np.array(chosen)
 
     def code(self, chosen: np.ndarray) -> Codebook:
-        """Cells of the chosen vectors; a representative is its cell's weighted mean."""
-        alphas = self.vf.alphas[chosen]
-        cell = first_max(self.beliefs @ alphas.T)
-        member = (cell[:, None] == np.arange(len(chosen))) * self.weights[:, None]
-        mass = member.sum(axis=0)
-        nearest = self.beliefs[self.distortion[:, chosen].argmin(axis=0)]  # for a cell without beliefs
-        mean = np.divide(member.T @ self.beliefs, mass[:, None], out=nearest.copy(), where=mass[:, None] > 0)
-        return Codebook(mean, alphas, self.vf.actions[chosen], self.options.encoder)
+        return code_of_vectors(self.vf, chosen, (self.beliefs, self.weights), self.options.encoder)
 
     def objective(self, code: Codebook) -> dict[str, float]:
         """J and its terms (on the true weights, whatever the restart)."""
@@ -260,7 +277,7 @@ class _Designer:
             witness = float(pairs.sum())
         return {
             "distortion": distortion, "closure": closure, "witness": witness,
-            "J": distortion + self.options.lam * closure + self.options.nu * witness,
+            "J": self.options.mu * distortion + self.options.lam * closure + self.options.nu * witness,
         }  # fmt: skip
 
     def _swap(self, code: Codebook, chosen: np.ndarray, objectives: list[float]) -> Codebook:

@@ -151,8 +151,8 @@ class RandomizedController:
     @classmethod
     def draw(cls, pomdp: POMDP, K: int, rng: np.random.Generator) -> RandomizedController:
         """A random controller (sparse Dirichlet rows, so that some are nearly deterministic)."""
-        A, O = pomdp.n_actions, pomdp.n_observations
-        return cls(rng.dirichlet(np.full(A, 0.3), K), rng.dirichlet(np.full(K, 0.3), (K, A, O)))
+        A, n_obs = pomdp.n_actions, pomdp.n_observations
+        return cls(rng.dirichlet(np.full(A, 0.3), K), rng.dirichlet(np.full(K, 0.3), (K, A, n_obs)))
 
     def evaluate(self, pomdp: POMDP) -> Float[np.ndarray, "K S"]:
         """F[m, s], exact."""
@@ -198,12 +198,12 @@ def brute_force(pomdp: POMDP, K: int, limit: int = 60_000) -> Controller:
         ValueError: K is below 1 or there are more than ``limit`` controllers.
     """
     check_memory(K)
-    O = pomdp.n_observations
-    total = pomdp.n_actions**K * K ** (K * O)
+    n_obs = pomdp.n_observations
+    total = pomdp.n_actions**K * K ** (K * n_obs)
     if total > limit:
         raise ValueError(f"{total} controllers with K={K} exceed the limit of {limit}")
     best, best_value = None, -np.inf
-    for actions, following in _all_controllers(pomdp.n_actions, O, K):
+    for actions, following in _all_controllers(pomdp.n_actions, n_obs, K):
         values = evaluate_many(pomdp, actions, following) @ pomdp.b0
         i, m = np.unravel_index(values.argmax(), values.shape)
         if values[i, m] > best_value:
@@ -212,16 +212,16 @@ def brute_force(pomdp: POMDP, K: int, limit: int = 60_000) -> Controller:
     return best
 
 
-def _all_controllers(A: int, O: int, K: int, chunk: int = 4_096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _all_controllers(A: int, n_obs: int, K: int, chunk: int = 4_096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for actions in product(range(A), repeat=K):
         # Relabelling memory states changes nothing (any may be the start), so sorted action lists are enough.
         if list(actions) != sorted(actions):
             continue
-        moves = K ** (K * O)
+        moves = K ** (K * n_obs)
         for start in range(0, moves, chunk):
             codes = np.arange(start, min(start + chunk, moves))
-            following = codes[:, None] // K ** np.arange(K * O) % K
-            yield np.tile(actions, (len(codes), 1)), following.reshape(len(codes), K, O)
+            following = codes[:, None] // K ** np.arange(K * n_obs) % K
+            yield np.tile(actions, (len(codes), 1)), following.reshape(len(codes), K, n_obs)
 
 
 def check_memory(K: int) -> None:

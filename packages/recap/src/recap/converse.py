@@ -6,7 +6,7 @@ U_K(t) of that relaxation still bounds every K-state controller, so its loss is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -59,34 +59,60 @@ def converse_bound(
     ``certified_only=False`` also tries the subsets of a value function without a known error, which is *no* lower
     bound unless ``vf`` holds the best vector at every mixture of reachable beliefs (see :func:`subset_bound`).
 
+    Args:
+        t_max: latest time of the memory bottleneck in the subset form.
+        max_subsets: the subset form is left out where there are more subsets than this.
+        max_beliefs: expansions of the upper bound of V* in the partition form.
+
     Raises:
         ValueError, TypeError: K is no int of at least 1, or t_max is below 1.
     """
-    check_memory(K)
+    return converse_bounds(pomdp, vf, (K,), t_max, max_subsets, max_beliefs, certified_only)[K]
+
+
+def converse_bounds(
+    pomdp: POMDP,
+    vf: ValueFunction,
+    sizes: Iterable[int],
+    t_max: int = 6,
+    max_subsets: int = 5_000,
+    max_beliefs: int = 300,
+    certified_only: bool = True,
+) -> dict[int, LowerBound]:
+    """:func:`converse_bound` for several memory sizes, sharing the reachable beliefs and the upper bound of V*."""
+    sizes = list(sizes)
+    for K in sizes:
+        check_memory(K)
     if t_max < 1:
         raise ValueError(f"t_max must be at least 1, got {t_max}")
-    known = np.isfinite(vf.error)
-    error = vf.error if known else 0.0
+    known = bool(np.isfinite(vf.error))
     optimum = float(vf.value(pomdp.b0))
-    best = LowerBound(0.0, 0, True, vf.error)
-    if (known or not certified_only) and comb(len(vf.alphas), min(K, len(vf.alphas))) <= max_subsets:
-        layers = belief_layers(pomdp, t_max)
-        for t in range(1, len(layers)):
-            loss = optimum - subset_bound(pomdp, vf, K, t, layers) - pomdp.gamma**t * error
-            if loss > best.value:
-                best = LowerBound(loss, t, bool(known), vf.error)
-    if not known or best.t == 0:
-        if known:
-            upper: Callable[[np.ndarray], np.ndarray] = lambda b: vf.value(b) + error  # noqa: E731
-        else:
-            targets = first_step_mixtures(pomdp)
-            if targets is None and K > 1:
-                return best
-            upper = upper_value(pomdp, _means(pomdp) if targets is None else targets, vf, max_beliefs).value
-        bound = partition_bound(pomdp, K, upper)
-        if optimum - bound > best.value:
-            best = LowerBound(optimum - bound, 1, True, vf.error)
-    return best
+    layers = belief_layers(pomdp, t_max) if known or not certified_only else []
+    upper = _certified_upper(pomdp, vf, max_beliefs)
+    bounds = {}
+    for K in sizes:
+        best = LowerBound(0.0, 0, True, vf.error)
+        # More than MAX_CELLS posteriors cannot be partitioned exhaustively; one cell needs no partition.
+        if K == 1 or all(len(_posteriors(pomdp, a)[0]) <= max(K, MAX_CELLS) for a in range(pomdp.n_actions)):
+            loss = optimum - partition_bound(pomdp, K, upper)
+            if loss > 0:
+                best = LowerBound(loss, 1, True, vf.error)
+        if comb(len(vf.alphas), min(K, len(vf.alphas))) <= max_subsets:
+            for t in range(1, len(layers)):
+                allowed = pomdp.gamma**t * vf.error if known else 0.0
+                loss = optimum - subset_bound(pomdp, vf, K, t, layers) - allowed
+                if loss > best.value:
+                    best = LowerBound(loss, t, known, vf.error)
+        bounds[K] = best
+    return bounds
+
+
+def _certified_upper(pomdp: POMDP, vf: ValueFunction, max_beliefs: int) -> Callable[[np.ndarray], np.ndarray]:
+    """V_hi >= V* that is good at the means which a partition after one step can have."""
+    if np.isfinite(vf.error):
+        return lambda b: np.asarray(vf.value(b)) + vf.error
+    targets = first_step_mixtures(pomdp)
+    return upper_value(pomdp, targets, vf, max_beliefs).value
 
 
 def subset_bound(
@@ -143,20 +169,14 @@ def partition_bound(
     return best
 
 
-def first_step_mixtures(pomdp: POMDP) -> Float[np.ndarray, "M S"] | None:
-    """Means of all cells that a partition after one step can have; None where there are too many."""
+def first_step_mixtures(pomdp: POMDP) -> Float[np.ndarray, "M S"]:
+    """Means of all cells that a partition after one step can have (only the overall mean where there are too many)."""
     found = []
     for a in range(pomdp.n_actions):
         p, posterior = _posteriors(pomdp, a)
-        if len(p) > MAX_CELLS:
-            return None
-        found.append(_cells(p, posterior)[1])
+        found.append(_cells(p, posterior)[1] if len(p) <= MAX_CELLS else np.vstack([p @ posterior, posterior]))
     means = np.vstack(found)
     return merge_beliefs(means, np.ones(len(means)), 10)[0]
-
-
-def _means(pomdp: POMDP) -> np.ndarray:
-    return np.stack([pomdp.b0 @ pomdp.T[a] for a in range(pomdp.n_actions)])
 
 
 def _posteriors(pomdp: POMDP, action: int) -> tuple[np.ndarray, np.ndarray]:

@@ -50,7 +50,7 @@ class POMDP:
             put(name, np.array(getattr(self, name), dtype=float))
         put("gamma", float(self.gamma))
         self._check_shapes()
-        A, S, O = self.Z.shape
+        A, S, n_obs = self.Z.shape
         if not 0.0 < self.gamma < 1.0:
             raise ValueError(f"gamma must lie strictly between 0 and 1, got {self.gamma}")
         for a in range(A):
@@ -60,7 +60,7 @@ class POMDP:
         if not np.isfinite(self.r).all():
             s, a = np.argwhere(~np.isfinite(self.r))[0]
             raise ValueError(f"r[{s}, {a}] must be finite, got {self.r[s, a]}")
-        for name, count in (("states", S), ("actions", A), ("observations", O)):
+        for name, count in (("states", S), ("actions", A), ("observations", n_obs)):
             given = tuple(getattr(self, name)) or tuple(str(i) for i in range(count))
             if len(given) != count:
                 raise ValueError(f"{name} must have {count} names, got {len(given)}")

@@ -72,15 +72,15 @@ def backup(pomdp: POMDP, alphas: Float[np.ndarray, "n S"], beliefs: Float[np.nda
 
     O(A N (S^2 + O S n)) with dense transitions.
     """
-    N, O = len(beliefs), pomdp.n_observations
+    N, n_obs = len(beliefs), pomdp.n_observations
     best = Backup(
-        np.empty_like(beliefs), np.zeros(N, dtype=int), np.zeros((N, O), dtype=int), np.full(N, -np.inf)
+        np.empty_like(beliefs), np.zeros(N, dtype=int), np.zeros((N, n_obs), dtype=int), np.full(N, -np.inf)
     )
     for a in range(pomdp.n_actions):
         predicted = beliefs @ pomdp.T[a]
         value = beliefs @ pomdp.r[:, a]
-        chosen = np.empty((N, O), dtype=int)
-        for o in range(O):
+        chosen = np.empty((N, n_obs), dtype=int)
+        for o in range(n_obs):
             scores = (predicted * pomdp.Z[a, :, o]) @ alphas.T
             chosen[:, o] = first_max(scores)
             value += pomdp.gamma * scores[np.arange(N), chosen[:, o]]
