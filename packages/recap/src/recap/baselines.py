@@ -20,12 +20,10 @@ _ENTROPY_BINS = (1, 2, 3, 5)
 _SYSTEM_LIMIT = 5_000  # largest K * S for which the window policy is searched
 
 
-def baseline(
-    name: str, pomdp: POMDP, K: int, vf: ValueFunction, sample: Sample, seed: int = 0
-) -> Controller:
+def baseline(name: str, pomdp: POMDP, K: int, vf: ValueFunction, sample: Sample, seed: int = 0) -> Controller:
     """The controller with at most K memory states of one baseline (a name in :data:`BASELINES`).
 
-    Belief codes get the better of two policies: value iteration on the quantised belief MDP, or the greedy action of
+    Belief codes get the better of two policies: the optimal one of the quantised belief MDP, or the greedy action of
     ``vf`` at each representative.
 
     Raises:
@@ -128,7 +126,7 @@ def window(pomdp: POMDP, K: int, vf: ValueFunction, sample: Sample, rng: np.rand
     n_obs = pomdp.n_observations
     if K == 1:
         following = np.zeros((1, n_obs), dtype=int)
-    elif K < n_obs + 1:
+    elif n_obs + 1 > K:
         beliefs, weights = sample
         frequency = sum(weights @ (beliefs @ pomdp.T[a]) @ pomdp.Z[a] for a in range(pomdp.n_actions))
         kind = np.full(n_obs, K - 1)
@@ -212,7 +210,7 @@ def _best(pomdp: POMDP, controllers: list[Controller]) -> Controller:
 
 
 def quantised_policy(pomdp: POMDP, centres: Float[np.ndarray, "K S"], encode: Encoder) -> Int[np.ndarray, " K"]:
-    """Optimal actions of the belief MDP whose states are the representatives (value iteration)."""
+    """Optimal actions of the belief MDP whose states are the representatives (Howard's policy iteration)."""
     K, A, n_obs = len(centres), pomdp.n_actions, pomdp.n_observations
     move = np.zeros((K, A, K))
     for a in range(A):
@@ -220,13 +218,16 @@ def quantised_policy(pomdp: POMDP, centres: Float[np.ndarray, "K S"], encode: En
         target = encode(posterior.reshape(K * n_obs, -1)).reshape(K, n_obs)
         for o in range(n_obs):
             np.add.at(move, (np.arange(K), a, target[:, o]), p[:, o])
-    reward, v = centres @ pomdp.r, np.zeros(K)
+    reward = centres @ pomdp.r
+    actions = reward.argmax(axis=1)
+    here = np.arange(K)
     while True:
+        v = np.linalg.solve(np.eye(K) - pomdp.gamma * move[here, actions], reward[here, actions])
         q = reward + pomdp.gamma * move @ v
-        new = q.max(axis=1)
-        if np.abs(new - v).max() <= 1e-9:
-            return first_max(q)
-        v = new
+        better = q.max(axis=1) > q[here, actions] + 1e-9
+        if not better.any():
+            return actions
+        actions = np.where(better, first_max(q), actions)
 
 
 def _cell_means(beliefs: np.ndarray, weights: np.ndarray, cell: np.ndarray, default: np.ndarray) -> np.ndarray:

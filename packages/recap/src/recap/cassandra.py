@@ -124,7 +124,8 @@ class _Parser:
             raise self.fail(token.line, f"expected {what}, got {token.text!r}") from None
 
     def _numbers(self, count: int, what: str) -> np.ndarray:
-        return np.array([self._number(self._next(f"{count} numbers ({what})"), f"{count} numbers ({what})") for _ in range(count)])  # fmt: skip
+        expected = f"{count} number{'s' * (count > 1)} ({what})"
+        return np.array([self._number(self._next(expected), expected) for _ in range(count)])
 
     # Preamble ---------------------------------------------------------------------------------------------------
 
@@ -294,7 +295,10 @@ class _Parser:
             tokens, line = fields["discount"]
             gamma = self._single(tokens, line, "a discount")
             if not 0 < gamma < 1:
-                raise self.fail(line, f"expected a discount between 0 and 1, got {gamma:g}; override it: load_pomdp(path, gamma=...)")  # fmt: skip
+                raise self.fail(
+                    line,
+                    f"expected a discount between 0 and 1, got {gamma:g}; override it: load_pomdp(path, gamma=...)",
+                )
         sign = 1.0
         if "values" in fields:
             tokens, line = fields["values"]
@@ -319,9 +323,13 @@ class _Parser:
             where = int(lines[s]) or (self.tokens[-1].line if self.tokens else 1)
             given = "" if lines[s] else " (no line gives this row)"
             raise self.fail(where, f"expected {what} : {self.names['states'][s]} to sum to 1, got {sums[s]:.9g}{given}")
-        if self.tolerance > ROW_TOLERANCE:
-            return sparse.csr_array(sparse.diags_array(1 / sums) @ matrix) if self.sparse and sparse.issparse(matrix) else matrix / sums[:, None]  # fmt: skip
-        return matrix
+        if self.tolerance <= ROW_TOLERANCE:
+            return matrix
+        return (
+            sparse.csr_array(sparse.diags_array(1 / sums) @ matrix)
+            if sparse.issparse(matrix)
+            else matrix / sums[:, None]
+        )
 
     def _single(self, tokens: list[_Token], line: int, what: str) -> float:
         if len(tokens) != 1:

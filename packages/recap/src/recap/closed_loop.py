@@ -1,4 +1,4 @@
-"""Closed-loop refinement: improve a controller on the beliefs it really has, and keep only what raises its exact value."""
+"""Closed-loop refinement: improve a controller on the beliefs it really has; keep only what raises its exact value."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def refine(
     return controller, values
 
 
-def improve(pomdp: POMDP, controller: Controller, F: Float[np.ndarray, "K S"], beliefs: Float[np.ndarray, "K S"]) -> Controller:  # fmt: skip
+def improve(
+    pomdp: POMDP, controller: Controller, F: Float[np.ndarray, "K S"], beliefs: Float[np.ndarray, "K S"]
+) -> Controller:
     """Every node takes the action and successors that are best at its belief when ``F`` continues them.
 
     An observation that cannot follow a node's belief keeps the successor it had.

@@ -40,7 +40,9 @@ class Controller:
         object.__setattr__(self, "m0", int(self.m0))
         K = len(actions)
         if actions.ndim != 1 or K == 0 or following.ndim != 2 or len(following) != K:
-            raise ValueError(f"actions must be (K,) and next (K, O) with K >= 1, got {actions.shape}, {following.shape}")
+            raise ValueError(
+                f"expected actions (K,) and next (K, O), K >= 1, got {actions.shape}, {following.shape}"
+            )
         if following.min() < 0 or following.max() >= K:
             raise ValueError(f"next must hold memory states 0..{K - 1}, got {following.min()}..{following.max()}")
         if actions.min() < 0 or not 0 <= self.m0 < K:
@@ -167,7 +169,8 @@ class RandomizedController:
 
 def constant_controller(pomdp: POMDP) -> Controller:
     """The best controller with one memory state: one action for ever."""
-    candidates = [Controller(np.array([a]), np.zeros((1, pomdp.n_observations), dtype=int)) for a in range(pomdp.n_actions)]
+    stay = np.zeros((1, pomdp.n_observations), dtype=int)
+    candidates = [Controller(np.array([a]), stay) for a in range(pomdp.n_actions)]
     return max(candidates, key=lambda c: c.value(pomdp))
 
 

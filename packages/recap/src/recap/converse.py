@@ -115,9 +115,7 @@ def _certified_upper(pomdp: POMDP, vf: ValueFunction, max_beliefs: int) -> Calla
     return upper_value(pomdp, targets, vf, max_beliefs).value
 
 
-def subset_bound(
-    pomdp: POMDP, vf: ValueFunction, K: int, t: int, layers: list[Layer] | None = None
-) -> float:
+def subset_bound(pomdp: POMDP, vf: ValueFunction, K: int, t: int, layers: list[Layer] | None = None) -> float:
     """U_K(t): best value when only K vectors of ``vf`` may be followed from time t on, and memory is full before.
 
     Bounds the K-state controllers only if ``vf`` is optimal at every *mixture* of the beliefs reachable at time t. A
@@ -161,7 +159,7 @@ def partition_bound(
         elif len(p) <= K:
             worth = float(p @ upper(posterior))
         elif len(p) > MAX_CELLS:
-            raise ValueError(f"action {a} has {len(p)} different posteriors; partitions of at most {MAX_CELLS} are tried")
+            raise ValueError(f"action {a} has {len(p)} different posteriors; at most {MAX_CELLS} can be partitioned")
         else:
             weight, mean = _cells(p, posterior)
             worth = _best_partition(weight * upper(mean), len(p), K)
@@ -211,9 +209,7 @@ def _best_partition(worth: np.ndarray, n: int, K: int) -> float:
     return float(best[full])
 
 
-def loss_at(
-    pomdp: POMDP, vf: ValueFunction, controller: Controller, t: int
-) -> float:
+def loss_at(pomdp: POMDP, vf: ValueFunction, controller: Controller, t: int) -> float:
     """gamma^t E[d(B_t, sigma(M_t))]: what the loss of one controller owes to its memory at time t."""
     beliefs, law, memory = controller_law(pomdp, controller, t)
     followed = np.einsum("ns,ns->n", beliefs, controller.evaluate(pomdp)[memory])

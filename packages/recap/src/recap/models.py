@@ -51,7 +51,8 @@ def maze_4x3(variant: str = "rule", gamma: float = 0.95) -> POMDP:
         raise ValueError(f"variant must be 'rule' or 'cassandra', got {variant!r}")
     cells = [(y, x) for y in range(3) for x in range(4) if (y, x) != (1, 1)]
     number = {cell: i for i, cell in enumerate(cells)}
-    slip = {"north": ("east", "west"), "south": ("east", "west"), "east": ("north", "south"), "west": ("north", "south")}
+    sides = {"north": ("east", "west"), "east": ("north", "south")}
+    slip = {**sides, "south": sides["north"], "west": sides["east"]}
     plus, minus = 3, 6
     others = [s for s in range(11) if s not in (plus, minus)]
     actions = ("north", "south", "east", "west")
@@ -81,9 +82,7 @@ def maze_4x3(variant: str = "rule", gamma: float = 0.95) -> POMDP:
     r[plus], r[minus] = 1.0, -1.0
     b0 = np.zeros(11)
     b0[others] = 1 / 9
-    return POMDP(
-        T, _seen(seen, 4, 6), r, gamma, b0, (), actions, ("left", "right", "neither", "both", "good", "bad")
-    )
+    return POMDP(T, _seen(seen, 4, 6), r, gamma, b0, (), actions, ("left", "right", "neither", "both", "good", "bad"))
 
 
 def cheese(gamma: float = 0.95) -> POMDP:

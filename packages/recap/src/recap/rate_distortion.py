@@ -16,8 +16,12 @@ _ENUMERATE = 20_000  # codes up to this number are simply tried
 
 
 def blahut_arimoto(
-    p: Float[np.ndarray, " N"], d: Float[np.ndarray, "N n"], slope: float, tol: float = 1e-9, max_iterations: int = 5_000
-) -> tuple[float, float, float]:  # fmt: skip
+    p: Float[np.ndarray, " N"],
+    d: Float[np.ndarray, "N n"],
+    slope: float,
+    tol: float = 1e-9,
+    max_iterations: int = 5_000,
+) -> tuple[float, float, float]:
     """min over channels q(j|i) of I(X; Y) + slope * E[d] (Blahut, 1972; Arimoto, 1972).
 
     Returns:
@@ -44,7 +48,7 @@ def blahut_arimoto(
     channel = weight * q
     channel /= channel.sum(axis=1, keepdims=True)
     marginal = p @ channel
-    ratio = np.divide(channel, marginal, out=np.ones_like(channel), where=channel > 0)
+    ratio = np.divide(channel, marginal, out=np.ones_like(channel), where=(channel > 0) & (marginal > 0))
     rate = float(p @ (channel * np.log(ratio)).sum(axis=1))
     return rate, float(p @ (channel * d).sum(axis=1)), lower
 
@@ -69,13 +73,28 @@ def rate_distortion(p: Float[np.ndarray, " N"], d: Float[np.ndarray, "N n"], rat
     if rate >= _lossless_rate(p, d):
         return least
     scale = zero_rate - least
+    d = _undominated(d)
 
-    def negative_dual(log_slope: float) -> float:
+    def negative_dual(log_slope: float, tol: float, max_iterations: int) -> float:
         slope = np.exp(log_slope) / scale
-        return -(blahut_arimoto(p, d, slope)[2] - rate) / slope
+        return -(blahut_arimoto(p, d, slope, tol, max_iterations)[2] - rate) / slope
 
-    found = minimize_scalar(negative_dual, bounds=(-4.0, 14.0), method="bounded", options={"xatol": 1e-4})
-    return max(least, min(zero_rate, -float(found.fun)))
+    # The slope is searched with coarse runs; any slope gives a valid bound, and the best one gets a long run.
+    found = minimize_scalar(
+        negative_dual, bounds=(-4.0, 14.0), method="bounded", args=(1e-7, 500), options={"xatol": 1e-3}
+    )
+    best = min(float(found.fun), negative_dual(float(found.x), 1e-10, 20_000))
+    return max(least, min(zero_rate, -best))
+
+
+def _undominated(d: np.ndarray) -> np.ndarray:
+    """Without reproductions that another serves every symbol at least as well as."""
+    d = np.unique(d, axis=1)
+    kept: list[int] = []
+    for j in np.argsort(d.sum(axis=0), kind="stable"):  # whoever dominates j comes before it
+        if not kept or not (d[:, kept] <= d[:, [j]]).all(axis=0).any():
+            kept.append(int(j))
+    return d[:, kept]
 
 
 def _lossless_rate(p: np.ndarray, d: np.ndarray) -> float:

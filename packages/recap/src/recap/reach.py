@@ -51,9 +51,7 @@ def belief_layers(pomdp: POMDP, depth: int, max_beliefs: int = 20_000) -> list[L
     return layers
 
 
-def greedy_law(
-    pomdp: POMDP, vf: ValueFunction, t: int
-) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " N"]]:
+def greedy_law(pomdp: POMDP, vf: ValueFunction, t: int) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " N"]]:
     """Beliefs at time ``t`` under the greedy policy of ``vf``, with their exact probabilities."""
     beliefs, law = pomdp.b0[None], np.ones(1)
     for _ in range(t):

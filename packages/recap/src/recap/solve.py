@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from .controller import Controller
 from .pomdp import POMDP, merge_beliefs
 from .value import ValueFunction, backup, evaluate_plans
 
 _EXPLORE = 0.3  # how often a roll-out that collects beliefs for the solver takes a random action
 _DISTANCE = 1e-3  # L1 distance that makes two collected beliefs different
 _SWEEPS = 30  # cheap evaluation sweeps between two backups (modified policy iteration)
+_EXACT = 300  # unknowns up to which the plans are evaluated exactly instead
 
 
 def qmdp(pomdp: POMDP, tol: float = 1e-9) -> Float[np.ndarray, "S A"]:
@@ -42,8 +44,13 @@ def fib(pomdp: POMDP, tol: float = 1e-9) -> Float[np.ndarray, "S A"]:
 
 
 def solve(
-    pomdp: POMDP, n_beliefs: int = 250, rounds: int = 2, tol: float = 1e-6, seed: int = 0, extra: np.ndarray | None = None
-) -> ValueFunction:  # fmt: skip
+    pomdp: POMDP,
+    n_beliefs: int = 250,
+    rounds: int = 2,
+    tol: float = 1e-6,
+    seed: int = 0,
+    extra: Float[np.ndarray, "M S"] | None = None,
+) -> ValueFunction:
     """Point-based value iteration (Pineau et al., 2003) on beliefs reached by exploring roll-outs.
 
     The vectors start from min r / (1 - gamma), so each is always a lower bound of the value of a policy that begins
@@ -90,10 +97,13 @@ def iterate(
     for _ in range(max_iterations):
         distinct, kept = np.unique(alphas, axis=0, return_index=True)
         plan = backup(pomdp, distinct, beliefs)
-        vectors = plan.vectors
-        # The plans read as a policy graph over the beliefs: a few sweeps of its evaluation are far cheaper than backups.
-        for _ in range(_SWEEPS):
-            vectors = evaluate_plans(pomdp, vectors, plan.actions, kept[plan.successors])
+        # The plans read as a policy graph over the beliefs, and evaluating that is far cheaper than more backups.
+        if len(beliefs) * pomdp.n_states <= _EXACT:
+            vectors = Controller(plan.actions, kept[plan.successors]).evaluate(pomdp)
+        else:
+            vectors = plan.vectors
+            for _ in range(_SWEEPS):
+                vectors = evaluate_plans(pomdp, vectors, plan.actions, kept[plan.successors])
         candidates = np.vstack([alphas, plan.vectors, vectors])
         labels = np.concatenate([actions, plan.actions, plan.actions])
         candidates, first = np.unique(candidates, axis=0, return_index=True)
@@ -112,14 +122,13 @@ def iterate(
 
 def explore(pomdp: POMDP, policy, rng: np.random.Generator, count: int, horizon: int = 60) -> np.ndarray:
     """Up to ``count`` different beliefs met by roll-outs of ``policy`` (beliefs (N, S) -> actions (N,))."""
-    found = pomdp.b0[None]
-    for _ in range(8):  # a model with few reachable beliefs runs dry early
-        met = []
-        for beliefs, _ in _rollouts(pomdp, policy, rng, episodes=64, horizon=horizon, explore=_EXPLORE):
-            met.append(beliefs)
-        met, _, _ = merge_beliefs(np.vstack(met), np.ones(64 * horizon), decimals=6)
-        found = np.vstack([found, _new_only(rng.permutation(met)[: 4 * count], found)])
-        if len(found) > count:
+    found, episodes = pomdp.b0[None], 32
+    while len(found) <= count:
+        met = np.vstack([b for b, _ in _rollouts(pomdp, policy, rng, episodes, horizon, _EXPLORE)])
+        met, _, _ = merge_beliefs(met, np.ones(len(met)), decimals=6)
+        new = _new_only(rng.permutation(met)[: 4 * count], found)
+        found = np.vstack([found, new])
+        if len(new) < 0.02 * count:  # few beliefs are reachable, and most are found
             break
     return found[: count + 1]
 

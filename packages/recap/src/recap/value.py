@@ -73,9 +73,7 @@ def backup(pomdp: POMDP, alphas: Float[np.ndarray, "n S"], beliefs: Float[np.nda
     O(A N (S^2 + O S n)) with dense transitions.
     """
     N, n_obs = len(beliefs), pomdp.n_observations
-    best = Backup(
-        np.empty_like(beliefs), np.zeros(N, dtype=int), np.zeros((N, n_obs), dtype=int), np.full(N, -np.inf)
-    )
+    best = Backup(np.empty_like(beliefs), np.zeros(N, dtype=int), np.zeros((N, n_obs), dtype=int), np.full(N, -np.inf))
     for a in range(pomdp.n_actions):
         predicted = beliefs @ pomdp.T[a]
         value = beliefs @ pomdp.r[:, a]

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
+
+from claimlab import Run, plotting
 
 from ..baselines import baseline
 from ..codebook import RECAP, Designer, code_of_vectors
@@ -41,7 +42,7 @@ class Ablation(Models):
 
 
 @paper.experiment(
-    smoke=Ablation(models=("tiger", "1d", "parr95"), memory=(4, 6), codebooks=30),
+    smoke=Ablation(models=("tiger", "1d", "parr95"), memory=(4,), codebooks=20),
     laptop=Ablation(),
     paper=Ablation(memory=(3, 4, 6, 8, 12), codebooks=1_000, n_beliefs=5_000),
     minutes={"laptop": 2.0},
@@ -63,8 +64,13 @@ def ablation(config: Ablation, run: Run) -> None:
     codes = pd.concat(scatter)
     run.table("codebooks", codes)
     for column in ("objective", "inertia"):
-        correlations = [spearmanr(group[column], group.gap).statistic for _, group in codes.groupby("model")]
+        correlations = [_rank(group[column], group.gap) for _, group in codes.groupby("model")]
         run.measure(f"{column}_rank_correlation", float(np.nanmedian(correlations)))
+
+
+def _rank(x: pd.Series, y: pd.Series) -> float:
+    """Spearman's rank correlation; NaN where either does not vary (it says nothing then)."""
+    return float("nan") if min(np.ptp(x), np.ptp(y)) < 1e-9 else float(spearmanr(x, y).statistic)
 
 
 def _values(problem: Problem, K: int, config: Ablation) -> dict[str, float]:
@@ -122,7 +128,7 @@ def ablation_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     for panel, model in zip(axes.flat, models, strict=False):
         rows = codes[codes.model == model]
         panel.plot(rows.objective, rows.gap, ".", ms=3, alpha=0.5)
-        panel.set_title(f"{model}: rank correlation {spearmanr(rows.objective, rows.gap).statistic:.2f}", fontsize=9)
+        panel.set_title(f"{model}: rank correlation {_rank(rows.objective, rows.gap):.2f}", fontsize=9)
     for panel in axes[:, 0]:
         panel.set_ylabel("exact gap")
     for panel in axes[-1]:

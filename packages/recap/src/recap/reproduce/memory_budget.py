@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 from matplotlib.figure import Figure
+
+from claimlab import Run, plotting
 
 from ..baselines import STOCHASTIC, baseline
 from ..bounds import decision_bound, upper_bound
@@ -33,7 +34,7 @@ class MemoryBudget(Models):
 
 
 @paper.experiment(
-    smoke=MemoryBudget(models=("tiger", "1d", "parr95"), memory=(2, 4, 6), scored=(2, 4, 6)),
+    smoke=MemoryBudget(models=("tiger", "1d", "parr95"), memory=(2, 4, 6), scored=(2, 4, 6), draws=2),
     laptop=MemoryBudget(),
     paper=MemoryBudget(memory=(2, 4, 8, 16, 32, 64), scored=(2, 4, 8, 16, 32, 64), n_beliefs=5_000),
     minutes={"laptop": 2.0},

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
+
+from claimlab import Run, plotting
 
 from ..codebook import RECAP
 from ..controller import Controller
@@ -39,9 +40,7 @@ def merging(config: Merging, run: Run) -> None:
         pairs = merge_table(problem.pomdp, _controller(problem, config), problem.vf)
         pairs.insert(0, "model", problem.name)
         tables.append(pairs)
-        advantage.append(
-            spearmanr(pairs.gap, pairs.loss).statistic - spearmanr(pairs.distance, pairs.loss).statistic
-        )
+        advantage.append(spearmanr(pairs.gap, pairs.loss).statistic - spearmanr(pairs.distance, pairs.loss).statistic)
     run.table("pairs", pd.concat(tables))
     run.measure("models_gap_beats_distance", int((np.array(advantage) > 0).sum()))
     run.measure("rank_advantage", float(np.mean(advantage)))

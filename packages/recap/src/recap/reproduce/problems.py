@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+
 from claimlab import Paper
 
 from ..cassandra import load_policy, load_pomdp

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 from matplotlib.figure import Figure
 
-from ..rate_distortion import k_median, rate_distortion as distortion_rate
+from claimlab import Run, plotting
+
+from ..rate_distortion import k_median
+from ..rate_distortion import rate_distortion as distortion_rate
 from ..reach import greedy_law
 from ..witness import best_clique
 from .problems import Models, Problem, count, paper, problems
