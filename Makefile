@@ -82,9 +82,11 @@ format: $(VENV)/.dev ## ruff's formatter and its safe fixes
 	@$(BIN)/ruff format --quiet .
 
 constraints: $(UV) ## resolve constraints.txt anew
-	@$(UV) pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+	@echo '# Exact versions of everything, on every platform; written by `make constraints`. The one place where versions are pinned.' > $@.new
+	@UV_FIND_LINKS= $(UV) pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \
 		--no-emit-package claimlab --constraint constraints.in --all-extras --group dev \
-		shared/pyproject.toml packages/*/pyproject.toml -o constraints.txt
+		shared/pyproject.toml packages/*/pyproject.toml >> $@.new
+	@mv $@.new constraints.txt
 
 clean: ## remove the environment, results and caches
 	rm -rf $(VENV) $(OUT) site .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -7,11 +7,11 @@ import sys
 import tomllib
 
 import pytest
+from checkout import PACKAGES, ROOT, offline
 
 from claimlab import load_paper, regression, report
 from claimlab.plan import Plan
 from claimlab.store import Store
-from conftest import PACKAGES, ROOT, offline
 
 MODULES = {p.module for p in PACKAGES}
 

@@ -8,8 +8,7 @@ import venv
 from pathlib import Path
 
 import pytest
-
-from conftest import PACKAGES, ROOT
+from checkout import PACKAGES, ROOT
 
 UV = Path(sys.executable).parent / "uv"
 

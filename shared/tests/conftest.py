@@ -1,59 +1,89 @@
-"""A copy of the toy paper that a test may break, and the command line run on it in a process of its own."""
+"""A copy of the toy paper that a test may break, with the command line run on it."""
 
 import os
 import shutil
-import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from claimlab import cli, load_paper
+
 SOURCE = Path(__file__).parent / "toy_paper"
+
+
+@dataclass
+class Finished:
+    """What a command left: exit status and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 class Toy:
     """The toy paper in a folder of its own, with a space and an umlaut in its path."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
+        self.code = folder  # what stands on the path
         self.out = folder / "results"
+        self.monkeypatch = monkeypatch
+        self.capsys = capsys
         shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("__pycache__"))
 
-    def environment(self, **extra: str) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(self.folder), "COLUMNS": "200", **extra}
-
-    def command(self, *args: str) -> list[str]:
-        return [sys.executable, "-c", "from claimlab.cli import main; main()", *args]
-
-    def __call__(self, *args: str, out: Path | None = None, **extra: str) -> subprocess.CompletedProcess[str]:
-        """`claimlab <args>`, writing to `out`, in one process unless asked for more."""
+    def __call__(self, *args: str, out: Path | None = None, **extra: str) -> Finished:
+        """`claimlab <args>` in this process, writing to `out`; one job unless asked for more."""
         if args[0] in ("run", "check", "record"):
             args = (*args, "--out", str(out or self.out))
         if args[0] in ("run", "check") and not {"--jobs", "--backend"} & set(args):
             args = (*args, "--jobs", "1")
-        return subprocess.run(
-            self.command(*args), env=self.environment(**extra), cwd=self.folder, capture_output=True, text=True
-        )
+        with self.monkeypatch.context() as patch:
+            patch.syspath_prepend(str(self.code))
+            self.forget(patch)
+            patch.setattr(sys, "argv", ["claimlab", *args])
+            patch.chdir(self.folder)
+            # joblib's workers are processes: they find the toy through the environment.
+            for name, value in {"PYTHONPATH": str(self.code), "LOKY_MAX_CPU_COUNT": "2", **extra}.items():
+                patch.setenv(name, value)
+            self.capsys.readouterr()
+            with pytest.raises(SystemExit) as exit_info:
+                cli.main()
+            captured = self.capsys.readouterr()
+        return Finished(int(exit_info.value.code or 0), captured.out, captured.err)
+
+    def forget(self, patch: pytest.MonkeyPatch) -> None:
+        """The next import reads the toy's files anew."""
+        for name in [m for m in sys.modules if m.partition(".")[0] == "toy"]:
+            patch.delitem(sys.modules, name)
+
+    def paper(self):
+        """The toy's `Paper`, imported into this process."""
+        self.monkeypatch.syspath_prepend(str(self.code))
+        self.forget(self.monkeypatch)
+        return load_paper("toy")
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """For a process of its own."""
+        return {**os.environ, "PYTHONPATH": str(self.code), **extra}
+
+    def command(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "claimlab.cli", *args]
 
     def claims(self, scale: str = "smoke") -> str:
         """The claims table that a run wrote."""
-        return (self.out / "toy" / scale / "claims.md").read_text()
+        return (self.out / "toy" / scale / "claims.md").read_text(encoding="utf-8")
 
     def result(self, experiment: str, seed: int, scale: str = "smoke") -> Path:
         return self.out / "toy" / scale / experiment / f"seed-{seed}" / "result.json"
 
 
 @pytest.fixture
-def toy(tmp_path: Path) -> Toy:
-    return Toy(tmp_path / "töy paper")
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Toy:
+    return Toy(tmp_path / "töy paper", monkeypatch, capsys)
 
 
 @pytest.fixture
-def toy_paper(toy: Toy, monkeypatch: pytest.MonkeyPatch):
-    """The toy's `Paper`, imported into this process."""
-    monkeypatch.syspath_prepend(str(toy.folder))
-    for name in [m for m in sys.modules if m.partition(".")[0] == "toy"]:
-        monkeypatch.delitem(sys.modules, name)
-    from claimlab import load_paper
-
-    return load_paper("toy")
+def toy_paper(toy: Toy):
+    return toy.paper()

@@ -1,5 +1,7 @@
 import pytest
 
+from claimlab import ClaimlabError
+
 
 def test_list_shows_the_paper(toy):
     result = toy("list")
@@ -40,7 +42,8 @@ def test_errors_are_one_clear_line(toy, arguments, message):
 
 
 def test_debug_shows_the_traceback(toy):
-    assert "Traceback" in toy("run", "nope", "--debug").stderr
+    with pytest.raises(ClaimlabError, match="no paper 'nope'"):
+        toy("run", "nope", "--debug")
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ def recorded(toy):
         subprocess.run(
             ["git", "-c", "user.name=t", "-c", "user.email=t@example.invalid", *command], cwd=folder, check=True
         )
-    environment = toy.environment
-    toy.environment = lambda **extra: environment(**{"PYTHONPATH": str(folder / "src"), **extra})
+    toy.code = folder / "src"
     toy("run", "toy", "--scale", "smoke")
     result = toy("record", "toy", "--scale", "smoke")
     assert result.returncode == 0, result.stderr

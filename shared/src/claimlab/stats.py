@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,7 +53,7 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Inter
 
 def bootstrap(
     data: ArrayLike | tuple[ArrayLike, ...],
-    statistic: Callable[..., float] = np.mean,
+    statistic: Callable[..., Any] = np.mean,
     *,
     rng: np.random.Generator | int = 0,
     resamples: int = 2000,
@@ -68,7 +68,7 @@ def bootstrap(
         samples,
         statistic,
         paired=len(samples) > 1,
-        vectorized=False,
+        vectorized=None,  # a statistic that takes `axis` is called once for all resamples
         n_resamples=resamples,
         confidence_level=confidence,
         method="percentile",
@@ -89,4 +89,10 @@ def loglog_slope(x: ArrayLike, y: ArrayLike, confidence: float = CONFIDENCE) -> 
 
 def spearman(x: ArrayLike, y: ArrayLike, *, rng: np.random.Generator | int = 0, resamples: int = 2000) -> Interval:
     """Spearman's rank correlation with a paired bootstrap interval."""
-    return bootstrap((x, y), lambda a, b: float(sps.spearmanr(a, b).statistic), rng=rng, resamples=resamples)
+    return bootstrap((x, y), _rank_correlation, rng=rng, resamples=resamples)
+
+
+def _rank_correlation(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
+    ranks = [sps.rankdata(a, axis=axis) for a in (x, y)]
+    a, b = (r - r.mean(axis=axis, keepdims=True) for r in ranks)
+    return (a * b).sum(axis=axis) / np.sqrt((a**2).sum(axis=axis) * (b**2).sum(axis=axis))
