@@ -16,11 +16,11 @@ from .converse import (
     subset_bound,
 )
 from .exact import exact_value_iteration
+from .information import blahut_arimoto, k_median, rate_distortion
 from .merging import merge_nodes, merge_table
 from .models import BENCHMARKS, benchmarks
 from .pomdp import POMDP
-from .rate_distortion import blahut_arimoto, k_median, rate_distortion
-from .solve import belief_sample, fib, qmdp, solve
+from .solvers import belief_sample, fib, qmdp, solve
 from .upper import UpperValue, upper_value
 from .value import ValueFunction
 from .witness import Witness, decision_witness, jensen_gap

@@ -105,9 +105,11 @@ class _Parser:
             raise self.fail(token.line, f"expected ':', got {token.text!r}")
 
     def _at_keyword(self) -> bool:
-        """A keyword starts a statement only before a colon, so a state may be called T."""
+        """A keyword starts a statement before a colon or at the start of a line; elsewhere a state may be called T."""
         if self._peek() not in _KEYWORDS:
             return False
+        if self.at == 0 or self.tokens[self.at - 1].line < self.tokens[self.at].line:
+            return True
         following = self.tokens[self.at + 1].text if self.at + 1 < len(self.tokens) else ""
         return following == ":" or (self._peek() == "start" and following in ("include", "exclude"))
 

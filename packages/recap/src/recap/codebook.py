@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans
 from .closed_loop import node_beliefs, refine
 from .controller import Controller, check_memory, constant_controller
 from .pomdp import POMDP
-from .solve import belief_sample, solve
+from .solvers import belief_sample, solve
 from .value import ValueFunction, first_max
 from .witness import gap_matrix
 

@@ -40,9 +40,7 @@ class Controller:
         object.__setattr__(self, "m0", int(self.m0))
         K = len(actions)
         if actions.ndim != 1 or K == 0 or following.ndim != 2 or len(following) != K:
-            raise ValueError(
-                f"expected actions (K,) and next (K, O), K >= 1, got {actions.shape}, {following.shape}"
-            )
+            raise ValueError(f"expected actions (K,) and next (K, O), K >= 1, got {actions.shape}, {following.shape}")
         if following.min() < 0 or following.max() >= K:
             raise ValueError(f"next must hold memory states 0..{K - 1}, got {following.min()}..{following.max()}")
         if actions.min() < 0 or not 0 <= self.m0 < K:

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from .controller import Controller, RandomizedController, check_memory
+from .information import rate_distortion
 from .pomdp import POMDP, merge_beliefs
-from .rate_distortion import rate_distortion
 from .reach import Layer, belief_layers, controller_law
 from .upper import upper_value
 from .value import ValueFunction

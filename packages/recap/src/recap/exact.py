@@ -7,7 +7,7 @@ from jaxtyping import Float
 from scipy.spatial import HalfspaceIntersection
 
 from .pomdp import POMDP
-from .solve import iterate
+from .solvers import iterate
 from .value import ValueFunction, backup
 
 MAX_STATES = 4

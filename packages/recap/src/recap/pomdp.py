@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float
 from scipy import sparse
 
 ROW_TOLERANCE = 1e-6
@@ -30,11 +29,11 @@ class POMDP:
             1e-6, or ``gamma`` is outside (0, 1). The message names the index and the value.
     """
 
-    T: Float[np.ndarray, "A S S"] | tuple[sparse.csr_array, ...]
-    Z: Float[np.ndarray, "A S O"]
-    r: Float[np.ndarray, "S A"]
+    T: np.ndarray | tuple[sparse.csr_array, ...]
+    Z: np.ndarray
+    r: np.ndarray
     gamma: float
-    b0: Float[np.ndarray, " S"]
+    b0: np.ndarray
     states: tuple[str, ...] = field(default=())
     actions: tuple[str, ...] = field(default=())
     observations: tuple[str, ...] = field(default=())
@@ -103,7 +102,7 @@ class POMDP:
         """max r - min r (the paper's R-bar)."""
         return float(self.r.max() - self.r.min())
 
-    def filter(self, belief: Float[np.ndarray, " S"], action: int) -> tuple[np.ndarray, np.ndarray]:
+    def filter(self, belief: np.ndarray, action: int | np.integer) -> tuple[np.ndarray, np.ndarray]:
         """One step of the Bayes filter for every observation at once.
 
         Returns:
@@ -119,7 +118,7 @@ class POMDP:
         p, posterior = self.filter_many(belief[None], action)
         return p[0], posterior[0]
 
-    def filter_many(self, beliefs: np.ndarray, action: int) -> tuple[np.ndarray, np.ndarray]:
+    def filter_many(self, beliefs: np.ndarray, action: int | np.integer) -> tuple[np.ndarray, np.ndarray]:
         """:meth:`filter` for N beliefs, unchecked: p (N, O) and posteriors (N, O, S)."""
         predicted = beliefs @ self.T[action]
         joint = predicted[:, None, :] * self.Z[action].T

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .pomdp import POMDP
-from .solve import fib
+from .solvers import fib
 from .value import ValueFunction
 
 _CHUNK = 20_000_000  # entries of the largest temporary array

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from .controller import check_memory
+from .information import fano_bound
 from .pomdp import POMDP
-from .rate_distortion import fano_bound
 from .reach import greedy_law
 from .value import ValueFunction
 

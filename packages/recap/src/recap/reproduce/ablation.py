@@ -65,7 +65,8 @@ def ablation(config: Ablation, run: Run) -> None:
     run.table("codebooks", codes)
     for column in ("objective", "inertia"):
         correlations = [_rank(group[column], group.gap) for _, group in codes.groupby("model")]
-        run.measure(f"{column}_rank_correlation", float(np.nanmedian(correlations)))
+        known = [value for value in correlations if np.isfinite(value)]
+        run.measure(f"{column}_rank_correlation", float(np.median(known)) if known else float("nan"))
 
 
 def _rank(x: pd.Series, y: pd.Series) -> float:

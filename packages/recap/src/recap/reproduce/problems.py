@@ -17,7 +17,7 @@ from ..controller import constant_controller
 from ..exact import MAX_STATES, exact_value_iteration
 from ..models import BENCHMARKS, benchmarks
 from ..pomdp import POMDP
-from ..solve import belief_sample, solve
+from ..solvers import belief_sample, solve
 from ..upper import upper_value
 from ..value import ValueFunction
 

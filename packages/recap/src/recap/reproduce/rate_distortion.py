@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from claimlab import Run, plotting
 
-from ..rate_distortion import k_median
-from ..rate_distortion import rate_distortion as distortion_rate
+from ..information import k_median
+from ..information import rate_distortion as distortion_rate
 from ..reach import greedy_law
 from ..witness import best_clique
 from .problems import Models, Problem, count, paper, problems

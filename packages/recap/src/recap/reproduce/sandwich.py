@@ -19,7 +19,7 @@ from ..controller import Controller, RandomizedController, brute_force
 from ..converse import LowerBound, converse_bounds, information_bound, loss_at, value_of
 from ..models import benchmarks
 from ..pomdp import POMDP
-from ..solve import belief_sample, solve
+from ..solvers import belief_sample, solve
 from .problems import NEEDS, Models, Problem, count, paper, problems
 
 _SLACK = 1e-6  # numerical slack of a comparison, in units of value
