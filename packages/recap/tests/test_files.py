@@ -108,8 +108,9 @@ R: go : b : a
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [("start: 1", [0, 1]), ("start: tiger-left", [1, 0]), ("start: 0.3 0.7", [0.3, 0.7]), ("start: uniform", [0.5, 0.5]),
-     ("start include: tiger-right", [0, 1]), ("start exclude: tiger-right", [1, 0]), ("", [0.5, 0.5])],
+    [("start: 1", [0, 1]), ("start: tiger-left", [1, 0]), ("start: 0.3 0.7", [0.3, 0.7]),
+     ("start: uniform", [0.5, 0.5]), ("start include: tiger-right", [0, 1]), ("start exclude: tiger-right", [1, 0]),
+     ("", [0.5, 0.5])],
 )  # fmt: skip
 def test_starts(line, expected, write):
     assert load_pomdp(write(TIGER.replace("start: uniform", line))).b0.tolist() == pytest.approx(expected)
@@ -165,7 +166,7 @@ def test_discount_and_row_tolerance_are_explicit(write):
 
 
 def test_many_states_are_kept_sparse(write, monkeypatch):
-    n = 80
+    n = 40
     monkeypatch.setattr("recap.cassandra._SPARSE_FROM", n)
     lines = ["discount: 0.9", "values: reward", f"states: {n}", "actions: 2", "observations: 1", "start: 0", "T: 0"]
     lines += ["identity", "O: *", "uniform", "R: 1 : * : 0 : * 2.0"]

@@ -38,7 +38,8 @@ def baseline(name: str, pomdp: POMDP, K: int, vf: ValueFunction, sample: Sample,
 def kmeans(pomdp: POMDP, K: int, vf: ValueFunction, sample: Sample, rng: np.random.Generator) -> Controller:
     """Weighted k-means of beliefs (Euclid, k-means++ start), nearest representative."""
     beliefs, weights = sample
-    model = KMeans(min(K, len(beliefs)), n_init=1, random_state=int(rng.integers(2**31)))
+    seed = int(rng.integers(2**31))
+    model = KMeans(min(K, len(beliefs)), n_init=1, random_state=seed)  # pyright: ignore[reportArgumentType]
     return _nearest(pomdp, model.fit(beliefs, sample_weight=weights).cluster_centers_, vf)
 
 
@@ -157,7 +158,7 @@ def coordinate_ascent(
     """
     K, S, A = len(following), pomdp.n_states, pomdp.n_actions
     move = np.eye(K)[following]
-    dense = [pomdp.T[a] if isinstance(pomdp.T, np.ndarray) else pomdp.T[a].toarray() for a in range(A)]
+    dense = pomdp.dense_transitions()
     # rows[m][a]: the block row (S, K S) of I - gamma M when node m takes action a
     rows = np.zeros((K, A, S, K * S))
     for m in range(K):
@@ -217,7 +218,7 @@ def quantised_policy(pomdp: POMDP, centres: Float[np.ndarray, "K S"], encode: En
         p, posterior = pomdp.filter_many(centres, a)
         target = encode(posterior.reshape(K * n_obs, -1)).reshape(K, n_obs)
         for o in range(n_obs):
-            np.add.at(move, (np.arange(K), a, target[:, o]), p[:, o])
+            move[np.arange(K), a, target[:, o]] += p[:, o]  # one target a row, so nothing is lost
     reward = centres @ pomdp.r
     actions = reward.argmax(axis=1)
     here = np.arange(K)

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -148,7 +149,7 @@ class _Parser:
             self.index[kind] = {name: i for i, name in enumerate(names)}
         S, A, n_obs = (len(self.names[kind]) for kind in ("states", "actions", "observations"))
         self.sparse = S >= _SPARSE_FROM
-        self.T = [sparse.lil_array((S, S)) if self.sparse else np.zeros((S, S)) for _ in range(A)]
+        self.T: list[Any] = [sparse.lil_array((S, S)) if self.sparse else np.zeros((S, S)) for _ in range(A)]
         self.Z = np.zeros((A, S, n_obs))
         self.b0 = self._start(fields)
         self.line_T, self.line_Z = np.zeros((A, S), dtype=int), np.zeros((A, S), dtype=int)
@@ -170,9 +171,9 @@ class _Parser:
     def _transition(self) -> None:
         S = len(self.names["states"])
 
-        def assign(actions: np.ndarray, rows: np.ndarray, columns: np.ndarray | slice, values) -> None:
+        def assign(actions: np.ndarray, rows: np.ndarray, columns: np.ndarray | slice, values: Any) -> None:
             for a in actions:
-                if sparse.issparse(values):
+                if isinstance(values, sparse.lil_array):
                     self.T[a] = values.copy()
                     continue
                 for i, s in enumerate(rows):
@@ -181,7 +182,7 @@ class _Parser:
         self._kernel("states", S, assign, self.line_T)
 
     def _observation(self) -> None:
-        def assign(actions: np.ndarray, rows: np.ndarray, columns: np.ndarray | slice, values) -> None:
+        def assign(actions: np.ndarray, rows: np.ndarray, columns: np.ndarray | slice, values: Any) -> None:
             for a in actions:
                 for i, s in enumerate(rows):
                     self.Z[a, s, columns] = values if np.ndim(values) < 2 else values[i]
@@ -307,7 +308,7 @@ class _Parser:
             if len(tokens) != 1 or tokens[0].text not in ("reward", "cost"):
                 raise self.fail(line, f"expected 'reward' or 'cost', got {' '.join(t.text for t in tokens)!r}")
             sign = -1.0 if tokens[0].text == "cost" else 1.0
-        transitions = [sparse.csr_array(matrix) for matrix in self.T] if self.sparse else list(self.T)
+        transitions: list[Any] = [sparse.csr_array(matrix) for matrix in self.T] if self.sparse else list(self.T)
         for a, name in enumerate(self.names["actions"]):
             transitions[a] = self._checked(transitions[a], self.line_T[a], f"T: {name}")
             self.Z[a] = self._checked(self.Z[a], self.line_Z[a], f"O: {name}")
@@ -317,7 +318,7 @@ class _Parser:
             self.names["states"], self.names["actions"], self.names["observations"],
         )  # fmt: skip
 
-    def _checked(self, matrix, lines: np.ndarray, what: str):
+    def _checked(self, matrix: Any, lines: np.ndarray, what: str) -> Any:
         sums = np.asarray(matrix.sum(axis=1)).ravel()
         wrong = np.flatnonzero(np.abs(sums - 1) > self.tolerance * (1 + 1e-6))
         if wrong.size:
@@ -327,11 +328,9 @@ class _Parser:
             raise self.fail(where, f"expected {what} : {self.names['states'][s]} to sum to 1, got {sums[s]:.9g}{given}")
         if self.tolerance <= ROW_TOLERANCE:
             return matrix
-        return (
-            sparse.csr_array(sparse.diags_array(1 / sums) @ matrix)
-            if sparse.issparse(matrix)
-            else matrix / sums[:, None]
-        )
+        if isinstance(matrix, sparse.csr_array):
+            return sparse.csr_array(sparse.diags_array(1 / sums) @ matrix)
+        return matrix / sums[:, None]
 
     def _single(self, tokens: list[_Token], line: int, what: str) -> float:
         if len(tokens) != 1:

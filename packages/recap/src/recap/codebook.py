@@ -39,7 +39,7 @@ class Codebook:
     actions: Int[np.ndarray, " K"]
     encoder: Literal["decision", "l2"] = "decision"
 
-    def encode(self, belief: Float[np.ndarray, "*batch S"]) -> Int[np.ndarray, "*batch"] | np.integer:
+    def encode(self, belief: Float[np.ndarray, "*batch S"]) -> Int[np.ndarray, "*batch"]:
         """Memory state of one belief or of many; the smallest index on ties."""
         scores = belief @ self.alphas.T if self.encoder == "decision" else nearness(belief, self.beliefs)
         return first_max(scores)
@@ -136,7 +136,8 @@ class RECAP:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         self.K, self.lam, self.nu, self.mu, self.closed_loop = int(K), lam, nu, mu, closed_loop
         self.restarts, self.nested = restarts, nested
-        self.start, self.encoder, self.lloyd, self.seed = start, encoder, lloyd, seed
+        self.start, self.lloyd, self.seed = start, lloyd, seed
+        self.encoder: Literal["decision", "l2"] = encoder
 
     def fit(self, pomdp: POMDP, vf: ValueFunction | None = None, sample: Sample | None = None) -> RECAP:
         """Solve (unless ``vf`` is given), sample beliefs (unless ``sample`` is given) and design the controller.
@@ -165,7 +166,7 @@ class RECAP:
         self._describe(pomdp, vf, sample)
         return self
 
-    def encode(self, belief: Float[np.ndarray, "*batch S"]) -> Int[np.ndarray, "*batch"] | np.integer:
+    def encode(self, belief: Float[np.ndarray, "*batch S"]) -> Int[np.ndarray, "*batch"]:
         """Memory state whose policy loses the least at ``belief``."""
         return first_max(belief @ self.alphas_.T)
 
@@ -236,7 +237,8 @@ class Designer:
         if self.options.start == "kmeans":
             n = min(K, len(self.beliefs))
             seed = int(rng.integers(2**31))
-            means = KMeans(n, n_init=1, random_state=seed).fit(self.beliefs, sample_weight=weights).cluster_centers_
+            model = KMeans(n, n_init=1, random_state=seed)  # pyright: ignore[reportArgumentType]
+            means = model.fit(self.beliefs, sample_weight=weights).cluster_centers_
         else:
             n = min(K, int((weights > 0).sum()))
             means = self.beliefs[rng.choice(len(weights), size=n, replace=False, p=weights)]
@@ -244,15 +246,14 @@ class Designer:
 
     def _complete(self, chosen: np.ndarray, K: int, weights: np.ndarray) -> np.ndarray:
         """Greedy facility location from ``chosen`` up to K vectors: each lowers the mean distortion the most."""
-        chosen = list(chosen)
-        current = self.distortion[:, chosen].min(axis=1) if chosen else np.full(len(weights), np.inf)
-        while len(chosen) < K:
+        picked = [int(j) for j in chosen]
+        current = self.distortion[:, picked].min(axis=1) if picked else np.full(len(weights), np.inf)
+        while len(picked) < K:
             cost = weights @ np.minimum(current[:, None], self.distortion)
-            cost[chosen] = np.inf
-            j = int(cost.argmin())
-            chosen.append(j)
-            current = np.minimum(current, self.distortion[:, j])
-        return np.array(chosen)
+            cost[picked] = np.inf
+            picked.append(int(cost.argmin()))
+            current = np.minimum(current, self.distortion[:, picked[-1]])
+        return np.array(picked)
 
     def code(self, chosen: np.ndarray) -> Codebook:
         return code_of_vectors(self.vf, chosen, (self.beliefs, self.weights), self.options.encoder)

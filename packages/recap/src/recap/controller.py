@@ -81,13 +81,15 @@ class Controller:
         if start.size <= _DENSE_LIMIT and not isinstance(pomdp.T, tuple):
             x = np.linalg.solve(self._dense_system(pomdp).T, start.ravel())
         else:
-            x = splu(self._sparse_system(pomdp)).solve(start.ravel(), trans="T")
+            x = splu(sparse.csc_array(self._sparse_system(pomdp).T)).solve(start.ravel())
         return x.reshape(start.shape)
 
     def _dense_system(self, pomdp: POMDP) -> np.ndarray:
         K, S = self.size, pomdp.n_states
         seen = self._observed(pomdp)  # (K, S, K)
-        system = np.einsum("mst,mtn->msnt", -pomdp.gamma * pomdp.T[self.actions], seen).reshape(K * S, K * S)
+        system = np.einsum("mst,mtn->msnt", -pomdp.gamma * pomdp.dense_transitions()[self.actions], seen).reshape(
+            K * S, K * S
+        )
         system[np.diag_indices(K * S)] += 1.0
         return system
 
@@ -159,8 +161,8 @@ class RandomizedController:
         K, S = len(self.policy), pomdp.n_states
         moved = np.einsum("ma,ato,maon->matn", self.policy, pomdp.Z, self.update)
         system = np.eye(K * S).reshape(K, S, K, S)
-        for a in range(pomdp.n_actions):
-            system -= pomdp.gamma * np.einsum("st,mtn->msnt", pomdp.T[a], moved[:, a])
+        for a, T in enumerate(pomdp.dense_transitions()):
+            system -= pomdp.gamma * np.einsum("st,mtn->msnt", T, moved[:, a])
         reward = (self.policy @ pomdp.r.T).ravel()
         return np.linalg.solve(system.reshape(K * S, K * S), reward).reshape(K, S)
 
@@ -182,7 +184,7 @@ def evaluate_many(
         return np.stack([Controller(a, f).evaluate(pomdp) for a, f in zip(actions, following, strict=True)])
     system = np.zeros((n, K, S, K, S))
     index = np.arange(n)
-    joint = pomdp.gamma * np.einsum("ast,ato->aost", pomdp.T, pomdp.Z)
+    joint = pomdp.gamma * np.einsum("ast,ato->aost", pomdp.dense_transitions(), pomdp.Z)
     for m in range(K):
         for o in range(pomdp.n_observations):
             system[index, m, :, following[:, m, o], :] -= joint[actions[:, m], o]

@@ -112,7 +112,8 @@ def _certified_upper(pomdp: POMDP, vf: ValueFunction, max_beliefs: int) -> Calla
     if np.isfinite(vf.error):
         return lambda b: np.asarray(vf.value(b)) + vf.error
     targets = first_step_mixtures(pomdp)
-    return upper_value(pomdp, targets, vf, max_beliefs).value
+    upper = upper_value(pomdp, targets, vf, max_beliefs)
+    return lambda b: np.asarray(upper.value(b))
 
 
 def subset_bound(pomdp: POMDP, vf: ValueFunction, K: int, t: int, layers: list[Layer] | None = None) -> float:

@@ -40,7 +40,7 @@ class POMDP:
 
     def __post_init__(self) -> None:
         if isinstance(self.T, tuple | list) and self.T and all(sparse.issparse(matrix) for matrix in self.T):
-            transitions = tuple(sparse.csr_array(matrix, dtype=float) for matrix in self.T)
+            transitions = tuple(sparse.csr_array(matrix).astype(float) for matrix in self.T)
         else:
             transitions = np.asarray(self.T, dtype=float)
         put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731  (the dataclass is frozen)
@@ -102,6 +102,10 @@ class POMDP:
         """max r - min r (the paper's R-bar)."""
         return float(self.r.max() - self.r.min())
 
+    def dense_transitions(self) -> np.ndarray:
+        """T as one (A, S, S) array, also where it is kept sparse."""
+        return self.T if isinstance(self.T, np.ndarray) else np.stack([matrix.toarray() for matrix in self.T])
+
     def filter(self, belief: np.ndarray, action: int | np.integer) -> tuple[np.ndarray, np.ndarray]:
         """One step of the Bayes filter for every observation at once.
 
@@ -135,8 +139,7 @@ class POMDP:
         for a in np.unique(actions):
             rows = actions == a
             law = self.T[a][states[rows]]
-            law = law.toarray() if sparse.issparse(law) else law
-            following[rows] = _draw(rng, law)
+            following[rows] = _draw(rng, law if isinstance(law, np.ndarray) else law.toarray())
             seen[rows] = _draw(rng, self.Z[a][following[rows]])
         return following, seen
 

@@ -76,6 +76,7 @@ def solve(
         found = explore(pomdp, policy, rng, n_beliefs)
         beliefs = np.vstack([beliefs, _new_only(found, beliefs)])
         solution = iterate(pomdp, beliefs, tol, start=solution)
+    assert solution is not None
     return solution
 
 

@@ -34,13 +34,13 @@ class ValueFunction:
         """V at one belief (S,) or at many (..., S)."""
         return (belief @ self.alphas.T).max(axis=-1)
 
-    def best(self, belief: Float[np.ndarray, "*batch S"]) -> np.ndarray | np.integer:
+    def best(self, belief: Float[np.ndarray, "*batch S"]) -> Int[np.ndarray, "*batch"]:
         """Index of the maximising alpha-vector (smallest index on ties)."""
         return first_max(belief @ self.alphas.T)
 
-    def action(self, belief: Float[np.ndarray, "*batch S"]) -> np.ndarray | np.integer:
+    def action(self, belief: Float[np.ndarray, "*batch S"]) -> Int[np.ndarray, "*batch"]:
         """Greedy action at one belief or at many."""
-        return self.actions[self.best(belief)]
+        return np.asarray(self.actions[self.best(belief)])
 
     def distortion(self, belief: Float[np.ndarray, "*batch S"]) -> Float[np.ndarray, "*batch n"]:
         """Decision distortion d(b, alpha_i) = V(b) - <alpha_i, b> >= 0 of serving a belief with each policy."""
@@ -48,10 +48,10 @@ class ValueFunction:
         return scores.max(axis=-1, keepdims=True) - scores
 
 
-def first_max(scores: np.ndarray) -> np.ndarray | np.integer:
-    """argmax over the last axis; the smallest index among ties."""
+def first_max(scores: np.ndarray) -> np.ndarray:
+    """argmax over the last axis; the smallest index among ties (an array without axes for one row)."""
     top = scores.max(axis=-1, keepdims=True)
-    return np.argmax(scores >= top - TIE * np.maximum(1.0, np.abs(top)), axis=-1)
+    return np.asarray(np.argmax(scores >= top - TIE * np.maximum(1.0, np.abs(top)), axis=-1))
 
 
 class Backup(NamedTuple):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from claimlab import Paper
+from claimlab.paper import Scale
 
 from ..cassandra import load_policy, load_pomdp
 from ..codebook import Sample
@@ -23,7 +24,9 @@ from ..value import ValueFunction
 
 paper = Paper("recap", package="recap")
 
-NEEDS = {"paper": "your models: --set model_file=PATH (.POMDP), one at a time; without it the 11 built-in models run"}
+NEEDS: dict[Scale, str] = {
+    "paper": "your models: --set model_file=PATH (.POMDP), one at a time; without it the 11 built-in models run"
+}
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,8 @@ def _contracting(config: Sandwich, run: Run) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         recap = RECAP(12, seed=run.seed).fit(pomdp, vf, (beliefs, weights))
-    centres = KMeans(12, n_init=4, random_state=run.seed).fit(beliefs, sample_weight=weights).cluster_centers_
+    clusters = KMeans(12, n_init=4, random_state=run.seed)  # pyright: ignore[reportArgumentType]
+    centres = clusters.fit(beliefs, sample_weight=weights).cluster_centers_
     best = vf.best(centres)
     nearest = Codebook(centres, vf.alphas[best], vf.actions[best], "l2")
     share = {}
