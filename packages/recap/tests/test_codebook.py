@@ -297,3 +297,12 @@ def test_sample_is_a_law_over_beliefs(name, solved):
     assert weights.sum() == pytest.approx(1)
     assert beliefs.sum(axis=1) == pytest.approx(np.ones(len(beliefs)))
     assert len(np.unique(np.round(beliefs, 6), axis=0)) == len(beliefs)
+
+
+def test_encoder_names_memory_states_of_the_controller(designed):
+    """tiger's opening nodes serve the certain beliefs, its start node the uniform one."""
+    pomdp, _, _, recap = designed("tiger", 5)
+    certain, uniform = np.eye(2), np.array([0.5, 0.5])
+    names = [pomdp.actions[recap.controller_.actions[recap.encode(belief)]] for belief in (*certain, uniform)]
+    assert names == ["open-right", "open-left", "listen"]
+    assert recap.encode(uniform) == recap.controller_.m0

@@ -54,7 +54,7 @@ def nodes_of(pomdp: POMDP, code: RECAP | Codebook | Controller) -> Nodes:
     Nodes that a controller never visits get a belief of zeros and are ignored by the bounds.
     """
     if isinstance(code, RECAP):
-        code = code.controller_ if code.closed_loop else code.codebook_
+        code = code.controller_
     if isinstance(code, Codebook):
         return Nodes(code.controller(pomdp), code.beliefs, code.alphas)
     return Nodes(code, node_beliefs(pomdp, code)[0], code.evaluate(pomdp))

@@ -109,7 +109,8 @@ class RECAP:
 
     Attributes (after ``fit``):
         controller_: the controller; ``value_``: its exact V(b0).
-        beliefs_, alphas_: representative beliefs (K', S) and vectors, K' <= K.
+        nodes_, beliefs_, alphas_: visited memory states (K',), their mean beliefs (K', S) under the controller, and
+            their exact value vectors (K', S).
         codebook_: the codebook with the least J before the closed loop; ``objective_``: its terms of J.
         path_: best controller for every memory size 1..K (only K where ``nested`` is False).
         history_: one dict a restart: ``K``, ``restart``, ``J`` after each accepted step, ``lloyd`` (pairs of
@@ -167,8 +168,8 @@ class RECAP:
         return self
 
     def encode(self, belief: Float[np.ndarray, "*batch S"]) -> Int[np.ndarray, "*batch"]:
-        """Memory state whose policy loses the least at ``belief``."""
-        return first_max(belief @ self.alphas_.T)
+        """Memory state of ``controller_`` whose policy loses the least at ``belief``."""
+        return np.asarray(self.nodes_[first_max(belief @ self.alphas_.T)])
 
     def _candidates(self, pomdp: POMDP, vf: ValueFunction, sample: Sample, K: int, smaller: Controller | None):
         for restart in range(self.restarts):
@@ -188,12 +189,9 @@ class RECAP:
         designer = Designer(pomdp, vf, sample, self)
         self.codebook_, _, _ = designer.design(self.K, 0)
         self.objective_ = designer.objective(self.codebook_)
-        if self.closed_loop:
-            means, mass = node_beliefs(pomdp, self.controller_)
-            visited = mass > 0
-            self.beliefs_, self.alphas_ = means[visited], self.controller_.evaluate(pomdp)[visited]
-        else:
-            self.beliefs_, self.alphas_ = self.codebook_.beliefs, self.codebook_.alphas
+        means, mass = node_beliefs(pomdp, self.controller_)
+        self.nodes_ = np.flatnonzero(mass > 0)
+        self.beliefs_, self.alphas_ = means[self.nodes_], self.controller_.evaluate(pomdp)[self.nodes_]
 
 
 class Designer:

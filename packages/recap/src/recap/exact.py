@@ -18,9 +18,9 @@ def exact_value_iteration(
 ) -> ValueFunction:
     """Solve to ``V <= V* <= V + error`` on the whole simplex, error <= tol where the round limit allows.
 
-    For a convex piecewise-linear V the Bellman residual HV - V is the largest at a vertex of V's linear regions
-    (there every vector of HV minus the convex V is concave's opposite), so the vertices tell both where vectors are
-    missing and how large the error can be: V* - V <= max residual / (1 - gamma). Vertices come from qhull.
+    HV is a maximum of vectors, and a vector minus the convex V is concave and linear on V's regions, so the Bellman
+    residual HV - V is largest at a vertex of those regions. The vertices (from qhull) therefore tell both where vectors
+    are missing and how large the error can be: V* - V <= max residual / (1 - gamma).
 
     Raises:
         ValueError: more than four states (the number of vertices explodes), or fewer than two.

@@ -34,7 +34,7 @@ def belief_layers(pomdp: POMDP, depth: int, max_beliefs: int = 20_000) -> list[L
     beliefs = pomdp.b0[None]
     A, n_obs = pomdp.n_actions, pomdp.n_observations
     for _ in range(depth):
-        if len(beliefs) * A * n_obs * pomdp.n_states > 50 * max_beliefs * pomdp.n_states:
+        if len(beliefs) * A * n_obs > 50 * max_beliefs:  # successors, before equal ones are merged
             break
         steps = [pomdp.filter_many(beliefs, a) for a in range(A)]
         p = np.stack([step[0] for step in steps], axis=1)
