@@ -4,7 +4,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-
 from recap import Controller, benchmarks, brute_force, solve
 
 toolkit = pytest.importorskip("pomdp_toolkit")
