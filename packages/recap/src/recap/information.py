@@ -83,7 +83,7 @@ def rate_distortion(p: Float[np.ndarray, " N"], d: Float[np.ndarray, "N n"], rat
     found = minimize_scalar(
         negative_dual, bounds=(-4.0, 14.0), method="bounded", args=(1e-7, 500), options={"xatol": 1e-3}
     )
-    best = min(float(found.fun), negative_dual(float(found.x), 1e-10, 20_000))
+    best = min(float(found.fun), negative_dual(float(found.x), 1e-10, 3_000))
     return max(least, min(zero_rate, -best))
 
 

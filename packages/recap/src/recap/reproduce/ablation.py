@@ -45,7 +45,8 @@ class Ablation(Models):
     smoke=Ablation(models=("tiger", "1d", "parr95"), memory=(4,), codebooks=20),
     laptop=Ablation(),
     paper=Ablation(memory=(3, 4, 6, 8, 12), codebooks=1_000, n_beliefs=5_000),
-    minutes={"laptop": 2.0},
+    seeds={"smoke": 2, "laptop": 5, "paper": 5},
+    minutes={"laptop": 1.5},
     needs=NEEDS,
 )
 def ablation(config: Ablation, run: Run) -> None:

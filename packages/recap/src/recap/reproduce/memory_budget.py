@@ -37,7 +37,8 @@ class MemoryBudget(Models):
     smoke=MemoryBudget(models=("tiger", "1d", "parr95"), memory=(2, 4, 6), scored=(2, 4, 6), draws=2),
     laptop=MemoryBudget(),
     paper=MemoryBudget(memory=(2, 4, 8, 16, 32, 64), scored=(2, 4, 8, 16, 32, 64), n_beliefs=5_000),
-    minutes={"laptop": 2.0},
+    seeds={"smoke": 2, "laptop": 5, "paper": 5},
+    minutes={"laptop": 2.5},
     needs=NEEDS,
 )
 def memory_budget(config: MemoryBudget, run: Run) -> None:

@@ -85,6 +85,10 @@ class Problem:
         """V_1: what the best constant action earns."""
         return constant_controller(self.pomdp).value(self.pomdp)
 
+    def loss(self, value: float) -> float:
+        """V* - value, with V* from above: a controller that equals an under-solved V* has not beaten a bound."""
+        return self.optimum + self.uncertainty - value
+
     def score(self, value: float) -> float:
         """Normalised score (V - V_1) / (V* - V_1)."""
         return (value - self.one_state) / (self.optimum - self.one_state)

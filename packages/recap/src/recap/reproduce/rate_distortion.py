@@ -26,7 +26,7 @@ class RateDistortion(Models):
     models: tuple[str, ...] = ("tiger", "cheese")
     times: tuple[int, ...] = (4, 3)  # one for each model
     memory: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8)
-    rates: int = 25  # points of the curve
+    rates: int = 17  # points of the curve
 
 
 @paper.experiment(
