@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from checkout import PACKAGES
+from checkout import PACKAGES, Package
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "package" in metafunc.fixturenames:
-        metafunc.parametrize("package", PACKAGES, ids=lambda p: p.slug, scope="session")
+@pytest.fixture(scope="session", params=PACKAGES, ids=lambda package: package.slug)
+def package(request: pytest.FixtureRequest) -> Package:
+    return request.param
 
 
 @pytest.fixture(scope="session")

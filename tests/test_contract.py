@@ -65,8 +65,8 @@ def test_the_same_seed_gives_the_same_measures(package, smoke, smoke_results, tm
 def test_the_record_matches_the_claims(package):
     paper = load_paper(package.slug)
     baseline = regression.load(paper)
-    assert {"smoke", "laptop"} <= baseline.keys()
-    for scale in ("smoke", "laptop"):
+    assert "smoke" in baseline
+    for scale in baseline:
         assert list(baseline[scale]["verdicts"]) == [claim.id for claim in paper.claims]
         judged = regression.recorded_results(paper, scale)
         assert judged is not None

@@ -47,7 +47,7 @@ def test_plain_pip_takes_the_shared_package_from_the_checkout(source, python, tm
     if source == "git":
         clone = tmp_path / "clone with space"
         run("git", "clone", "--quiet", "--no-hardlinks", ROOT, clone)
-        target = f"{package.slug} @ git+{clone.as_uri()}#subdirectory=packages/{package.slug}"
+        target = f"git+{clone.as_uri()}#subdirectory=packages/{package.slug}"
     else:
         target = str(package.folder)
     report = tmp_path / "report.json"
