@@ -54,7 +54,8 @@ def solve(
     """Point-based value iteration (Pineau et al., 2003) on beliefs reached by exploring roll-outs.
 
     The vectors start from those of the constant actions (blind policies, Hauskrecht, 1997), so each is always a lower
-    bound of the value of a policy that begins with its action, and none is worse at b0 than a constant action. Round 1 collects beliefs with the QMDP policy, later rounds with the greedy policy of the last.
+    bound of the value of a policy that begins with its action, and none is worse at b0 than a constant action.
+    Round 1 collects beliefs with the QMDP policy, later rounds with the greedy policy of the last.
 
     Args:
         n_beliefs: beliefs collected in each round.
