@@ -72,7 +72,7 @@ def ablation(config: Ablation, run: Run) -> None:
 
 def _rank(x: pd.Series, y: pd.Series) -> float:
     """Spearman's rank correlation; NaN where either does not vary (it says nothing then)."""
-    return float("nan") if min(np.ptp(x), np.ptp(y)) < 1e-9 else float(spearmanr(x, y).statistic)
+    return float("nan") if min(np.ptp(x), np.ptp(y)) < 1e-6 else float(spearmanr(x, y).statistic)
 
 
 def _values(problem: Problem, K: int, config: Ablation) -> dict[str, float]:
@@ -118,19 +118,22 @@ def ablation_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     ax.barh(order, mean["mean"], color=colours)
     ax.hlines(order, mean["min"], mean["max"], color="black", lw=1.5)
     ax.invert_yaxis()
-    ax.set(xlabel="normalised score, mean over models and memory sizes (line: range over seeds)")
+    ax.set(xlabel="normalised score (black: range over seeds)")
 
-    codes = tables["codebooks"]
-    models = list(dict.fromkeys(codes.model))
-    columns = min(4, len(models))
-    height = -(-len(models) // columns)
+    # Where every code ends in the same value there is nothing to rank.
+    ranks = {model: _rank(rows.objective, rows.gap) for model, rows in tables["codebooks"].groupby("model", sort=False)}
+    ranks = {model: rank for model, rank in ranks.items() if np.isfinite(rank)}
+    if not ranks:
+        return {"ablation": fig}
+    columns = min(4, len(ranks))
+    height = -(-len(ranks) // columns)
     scatter, axes = plotting.subplots(height, columns, figsize=(3.2 * columns, 2.4 * height), squeeze=False)
-    for panel in axes.flat[len(models) :]:
+    for panel in axes.flat[len(ranks) :]:
         panel.set_axis_off()
-    for panel, model in zip(axes.flat, models, strict=False):
-        rows = codes[codes.model == model]
+    for panel, (model, rank) in zip(axes.flat, ranks.items(), strict=False):
+        rows = tables["codebooks"].query("model == @model")
         panel.plot(rows.objective, rows.gap, ".", ms=3, alpha=0.5)
-        panel.set_title(f"{model}: rank correlation {_rank(rows.objective, rows.gap):.2f}", fontsize=9)
+        panel.set_title(f"{model}: rank correlation {rank:.2f}", fontsize=9)
     for panel in axes[:, 0]:
         panel.set_ylabel("exact gap")
     for panel in axes[-1]:

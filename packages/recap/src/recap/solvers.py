@@ -53,8 +53,9 @@ def solve(
 ) -> ValueFunction:
     """Point-based value iteration (Pineau et al., 2003) on beliefs reached by exploring roll-outs.
 
-    The vectors start from min r / (1 - gamma), so each is always a lower bound of the value of a policy that begins
-    with its action. Round 1 collects beliefs with the QMDP policy, later rounds with the greedy policy of the last.
+    The vectors start from those of the constant actions (blind policies, Hauskrecht, 1997), so each is always a lower
+    bound of the value of a policy that begins with its action, and none is worse at b0 than a constant action.
+    Round 1 collects beliefs with the QMDP policy, later rounds with the greedy policy of the last.
 
     Args:
         n_beliefs: beliefs collected in each round.
@@ -88,8 +89,9 @@ def iterate(
     A belief keeps its old vector where the new one is no better there, so values at the beliefs never fall.
     """
     if start is None:
-        alphas = np.full((1, pomdp.n_states), pomdp.r.min() / (1 - pomdp.gamma))
-        actions = np.zeros(1, dtype=int)
+        actions = np.arange(pomdp.n_actions)
+        stay = np.zeros((1, pomdp.n_observations), dtype=int)
+        alphas = np.vstack([Controller(actions[[a]], stay).evaluate(pomdp) for a in actions])
     else:
         alphas, actions = start.alphas, start.actions
     best = (beliefs @ alphas.T).argmax(axis=1)
