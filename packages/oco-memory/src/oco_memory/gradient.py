@@ -99,7 +99,7 @@ class FirstOrderOGD(_GradientLearner):
         b = self._running_beta * (self.memory**2 if self.memory_cost == "theory" else 1)
         self._squared_gradients += float(gradient @ gradient)
         if self._squared_gradients == 0.0 or b == 0.0:
-            return self.step_size_  # no gradient yet: the point does not move, whatever the step
+            return 0.0  # no gradient yet: nothing moves, and there is nothing to divide by
         cap, distance = 1 / (4 * b), self.step_scale * self.decision_set.diameter
         seen = b * self.cumulative_unary_ if self.eta == "self-confident" else self._squared_gradients
         return min(cap, distance / math.sqrt(2 * seen)) if seen > 0 else cap

@@ -133,8 +133,8 @@ class ResidualLoss(MemoryLoss):
     def unary(self, x: Float[np.ndarray, "*batch d"]) -> Values:
         return (self.scale * self.phi(x @ self.unary_C.T - self.a)).sum(axis=-1)
 
-    def unary_grad(self, x: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        return (self.scale * self.phi_grad(self.unary_C @ x - self.a)) @ self.unary_C
+    def unary_grad(self, x: Float[np.ndarray, "*batch d"]) -> Float[np.ndarray, "*batch d"]:
+        return (self.scale * self.phi_grad(x @ self.unary_C.T - self.a)) @ self.unary_C
 
     def unary_value_and_grad(self, x: Float[np.ndarray, " d"]) -> tuple[float, Float[np.ndarray, " d"]]:
         r = self.unary_C @ x - self.a
@@ -242,8 +242,8 @@ class LinearSignLoss(MemoryLoss):
     def unary(self, x: Float[np.ndarray, "*batch d"]) -> Values:
         return 0.5 * (1.0 - self.sign * x[..., 0])
 
-    def unary_grad(self, x: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        return np.array([-0.5 * self.sign])
+    def unary_grad(self, x: Float[np.ndarray, "*batch d"]) -> Float[np.ndarray, "*batch d"]:
+        return np.full_like(x, -0.5 * self.sign)
 
 
 class CallableLoss(MemoryLoss):

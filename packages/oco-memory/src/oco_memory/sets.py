@@ -33,6 +33,10 @@ class DecisionSet(ABC):
     def project(self, x: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         """The point of K nearest to x."""
 
+    def project_all(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Every row projected."""
+        return np.stack([self.project(x) for x in points])
+
     def contains(self, x: Float[np.ndarray, " d"], tolerance: float = 1e-9) -> bool:
         """Whether x lies in K up to `tolerance` (Euclidean distance)."""
         return bool(np.linalg.norm(self.project(x) - x) <= tolerance)
@@ -115,6 +119,9 @@ class Box(DecisionSet):
 
     def project(self, x: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         return np.minimum(np.maximum(x, self.lo), self.hi)
+
+    def project_all(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        return np.clip(points, self.lo, self.hi)
 
     def _grid(self, cells: int) -> np.ndarray:
         axes = [np.linspace(lo, hi, cells) for lo, hi in zip(self.lo, self.hi, strict=True)]
