@@ -105,9 +105,7 @@ def play_finite(
     )
 
 
-def _epochs(
-    cumulative: np.ndarray, eta: str | float | int, target: float, memory: int
-) -> list[tuple[int, int, float]]:
+def _epochs(cumulative: np.ndarray, eta: str | float | int, target: float, memory: int) -> list[tuple[int, int, float]]:
     """(first round, last round + 1, eta) of each epoch; one epoch unless eta is "doubling"."""
     n, rounds = cumulative.shape[0], cumulative.shape[1] - 1
     complexity = math.log(n)

@@ -231,8 +231,9 @@ class ControlResult:
 
 
 def _charge(states: np.ndarray, inputs: np.ndarray, costs: Sequence[ControlCost | None]) -> ControlResult:
-    charged = np.array([0.0 if c is None else float(c.value(x, u)) for c, x, u in zip(costs, states, inputs,
-                                                                                      strict=True)])
+    charged = np.array(
+        [0.0 if c is None else float(c.value(x, u)) for c, x, u in zip(costs, states, inputs, strict=True)]
+    )
     return ControlResult(states, inputs, charged, float(charged.sum()))
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize
 
-from .losses import MemoryLoss, QuadraticMemoryLoss, ResidualLoss, SumLoss, check_loss_value, sum_losses
 from .learner import Learner
+from .losses import MemoryLoss, QuadraticMemoryLoss, ResidualLoss, SumLoss, check_loss_value, sum_losses
 from .sets import Ball, Box, DecisionSet, FiniteSet
 
 Losses = Sequence[MemoryLoss | None]
@@ -91,8 +91,9 @@ def best_fixed(
         values = np.asarray(total.unary(points))
         return points[values.argmin()], float(values.min())
     if chosen == "quadratic" and isinstance(total, QuadraticMemoryLoss):
-        x = constrained_least_squares(np.sqrt(total.scale)[:, None] * total.unary_C, np.sqrt(total.scale) * total.a,
-                                      decision_set)
+        x = constrained_least_squares(
+            np.sqrt(total.scale)[:, None] * total.unary_C, np.sqrt(total.scale) * total.a, decision_set
+        )
     elif chosen == "cvxpy":
         x = _solve_cvxpy(total, decision_set)
     elif chosen == "scipy":
@@ -164,7 +165,11 @@ def _solve_scipy(total: MemoryLoss, decision_set: DecisionSet) -> np.ndarray:
     if isinstance(decision_set, Box):
         bounds = optimize.Bounds(decision_set.lo, decision_set.hi)
         found = optimize.minimize(
-            objective, decision_set.center, jac=total.unary_grad, bounds=bounds, method="L-BFGS-B",
+            objective,
+            decision_set.center,
+            jac=total.unary_grad,
+            bounds=bounds,
+            method="L-BFGS-B",
             options={"ftol": 1e-15, "gtol": 1e-10},
         )
         return decision_set.project(found.x)
@@ -176,7 +181,11 @@ def _solve_scipy(total: MemoryLoss, decision_set: DecisionSet) -> np.ndarray:
             "jac": lambda x: -2 * (x - center),
         }
         found = optimize.minimize(
-            objective, center, jac=total.unary_grad, constraints=[inside], method="SLSQP",
+            objective,
+            center,
+            jac=total.unary_grad,
+            constraints=[inside],
+            method="SLSQP",
             options={"ftol": 1e-14, "maxiter": 1000},
         )
         return decision_set.project(found.x)

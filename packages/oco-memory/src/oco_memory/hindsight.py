@@ -116,7 +116,11 @@ def _best_by_scipy(
 
     inside = {"type": "ineq", "fun": lambda x: ball.radius**2 - x @ x, "jac": lambda x: -2 * x}
     found = optimize.minimize(
-        objective, np.zeros(maps.dim), jac=True, constraints=[inside], method="SLSQP",
+        objective,
+        np.zeros(maps.dim),
+        jac=True,
+        constraints=[inside],
+        method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 1000},
     )
     return ball.project(found.x)

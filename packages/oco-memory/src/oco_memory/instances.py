@@ -87,9 +87,7 @@ def random_smooth_losses(
     return [kind(C[t], a[t], scale) for t in range(horizon)]
 
 
-def absolute_losses(
-    horizon: int, target: float, noise: float, memory: int, rng: np.random.Generator
-) -> LossList:
+def absolute_losses(horizon: int, target: float, noise: float, memory: int, rng: np.random.Generator) -> LossList:
     """f_t(z) = |mean(z) - target_t| / 2 on [-1, 1], targets uniform within `noise` of `target` (clipped to [-1, 1])."""
     targets = np.clip(target + noise * rng.uniform(-1, 1, size=horizon), -1.0, 1.0)
     return target_losses(targets, np.full(memory, 1.0 / memory), AbsMemoryLoss, 0.5)

@@ -54,9 +54,7 @@ class LinearSystem:
         return np.linalg.solve(R + self.B.T @ P @ self.B, self.B.T @ P @ self.A)
 
 
-def truncation_length(
-    system: LinearSystem, K: Float[np.ndarray, "du dx"] | None, tolerance: float = 1e-6
-) -> int:
+def truncation_length(system: LinearSystem, K: Float[np.ndarray, "du dx"] | None, tolerance: float = 1e-6) -> int:
     """The smallest S with ||(A - B K)^S||_2 <= tolerance: how long the surrogate state must remember."""
     A_K, power, S = system.closed_loop(K), np.eye(system.dx), 0
     while np.linalg.norm(power, 2) > tolerance:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 
+from claimlab import Run, plotting
 from oco_memory import Box, MeanExponentialWeights, play, play_finite
 from oco_memory.instances import LossList, absolute_losses, sign_losses
 from oco_memory.problems import experts_losses
@@ -58,8 +58,13 @@ def ablations(config: AblationConfig, run: Run) -> None:
             if game == "absolute":
                 mean = play(MeanExponentialWeights(_interval(), memory, "known", l_star, cells=config.cells), losses)
                 rows.append(
-                    {"game": game, "memory": memory, "method": "mean", "regret": mean.total - l_star,
-                     "memory_cost": mean.total - mean.unary_total}
+                    {
+                        "game": game,
+                        "memory": memory,
+                        "method": "mean",
+                        "regret": mean.total - l_star,
+                        "memory_cost": mean.total - mean.unary_total,
+                    }
                 )
     frame = pd.DataFrame(rows)
     run.table("variants", frame)
@@ -92,8 +97,11 @@ def _games(config: AblationConfig, memory: int, rng: np.random.Generator) -> lis
     return [
         ("signs", points, sign_losses(config.rounds, config.rounds // 2, 0.1, memory, rng)),
         ("absolute", points, absolute_losses(config.rounds, 0.35, 0.3, memory, rng)),
-        ("experts", FiniteSet.actions(config.cells).points,
-         experts_losses(config.rounds, config.cells, 1.0, rng, best_loss=0.1)),
+        (
+            "experts",
+            FiniteSet.actions(config.cells).points,
+            experts_losses(config.rounds, config.cells, 1.0, rng, best_loss=0.1),
+        ),
     ]
 
 

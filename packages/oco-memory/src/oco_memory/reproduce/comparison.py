@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 
-from oco_memory import AnytimeGPC, GPC
+from claimlab import Run, plotting
+from oco_memory import GPC, AnytimeGPC
 from oco_memory.learner import Learner
 
 from .control import RADIUS, Game, first_order_learner, rotation_game
@@ -27,7 +27,7 @@ class ComparisonConfig:
 
 
 @paper.experiment(
-    smoke=ComparisonConfig(horizons=(250, 1000)),
+    smoke=ComparisonConfig(horizons=(150, 600)),
     laptop=ComparisonConfig(),
     paper=ComparisonConfig(horizons=(1000, 10_000, 100_000, 1_000_000)),
     seeds={"smoke": 2, "laptop": 3, "paper": 20},

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 
+from claimlab import Run, plotting
 from oco_memory import ControlCost, FirstOrderGPC, QuadraticCost, SurrogateMap, best_dac, rollout, surrogate_losses
 from oco_memory.learner import Learner
 from oco_memory.losses import MemoryLoss
@@ -108,11 +108,22 @@ def control_figures(tables: dict[str, pd.DataFrame]) -> dict:
     shocked = frame[frame.amplitude > 0]
     fig, ax = plotting.subplots()
     for index, (horizon, rows) in enumerate(shocked.groupby("horizon")):
-        ax.scatter(rows.j_star, rows.regret, s=16, color=plotting.COLOURS[index], marker=plotting.MARKERS[index],
-                   label=f"T = {horizon:,}")
+        ax.scatter(
+            rows.j_star,
+            rows.regret,
+            s=16,
+            color=plotting.COLOURS[index],
+            marker=plotting.MARKERS[index],
+            label=f"T = {horizon:,}",
+        )
     x = np.geomspace(shocked.j_star.min(), shocked.j_star.max(), 100)
     ax.plot(x, shocked.normalised.median() * (np.sqrt(x) + 1), "k:", label="proportional to sqrt(J*) + 1")
-    ax.set(xscale="log", yscale="log", xlabel="cost J* of the best policy in hindsight", ylabel="regret",
-           title="FirstOrderGPC, rotating disturbance and shocks")
+    ax.set(
+        xscale="log",
+        yscale="log",
+        xlabel="cost J* of the best policy in hindsight",
+        ylabel="regret",
+        title="FirstOrderGPC, rotating disturbance and shocks",
+    )
     ax.legend()
     return {"control_regret": fig}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 
+from claimlab import Run, plotting
 from oco_memory import (
     AbsMemoryLoss,
     Box,
@@ -70,8 +70,9 @@ def horizon(config: HorizonConfig, run: Run) -> None:
                 f"{name}_over_first_order_{key}",
                 loss[instance, method, last] / loss[instance, FIRST_ORDER, last],
             )
-    run.measure("smooth_growth_minus_one", abs(loss["smooth", FIRST_ORDER, last] /
-                                               loss["smooth", FIRST_ORDER, first] - 1))
+    run.measure(
+        "smooth_growth_minus_one", abs(loss["smooth", FIRST_ORDER, last] / loss["smooth", FIRST_ORDER, first] - 1)
+    )
     run.measure("padding_invariant", _padding_invariant(box, config.memory, run.rng))
 
 

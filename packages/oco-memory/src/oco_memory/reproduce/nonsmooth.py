@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting, stats
 
+from claimlab import Run, plotting, stats
 from oco_memory import Box, MemoryOGD, lazy_ew_bound, lazy_ew_doubling_bound, memory_ogd_eta, play, play_finite
 from oco_memory.instances import LossList, absolute_losses, sign_losses
 
@@ -31,9 +31,7 @@ class NonsmoothConfig:
 @paper.experiment(
     smoke=NonsmoothConfig(horizon=600, informative=(100, 200, 400), sequences=2, runs=10),
     laptop=NonsmoothConfig(),
-    paper=NonsmoothConfig(
-        horizon=1_000_000, informative=tuple(100 * 2**k for k in range(13)), sequences=10, runs=50
-    ),
+    paper=NonsmoothConfig(horizon=1_000_000, informative=tuple(100 * 2**k for k in range(13)), sequences=10, runs=50),
     seeds={"smoke": 3, "laptop": 5, "paper": 10},
     minutes={"laptop": 0.5, "paper": 60},
 )
@@ -57,8 +55,9 @@ def nonsmooth(config: NonsmoothConfig, run: Run) -> None:
                 "regret_doubling": doubling.totals.mean() - known.l_star,
                 "regret_ogd": ogd.total - known.l_star,
                 "regret_bound": lazy_ew_bound(known.eta_mean, known.l_star, len(points), config.memory) - known.l_star,
-                "over_bound_se": _excess(known.totals, lazy_ew_bound(known.eta_mean, known.l_star, len(points),
-                                                                    config.memory)),
+                "over_bound_se": _excess(
+                    known.totals, lazy_ew_bound(known.eta_mean, known.l_star, len(points), config.memory)
+                ),
                 "doubling_over_bound_se": _excess(
                     doubling.totals, lazy_ew_doubling_bound(known.l_star, len(points), config.memory)
                 ),
@@ -117,8 +116,9 @@ def nonsmooth_figures(tables: dict[str, pd.DataFrame]) -> dict:
         "regret_ogd": "gradient descent tuned to T",
         "regret_bound": "Theorem A",
     }
-    long = pd.concat([per_seed.assign(l_star=centre, method=name, y=per_seed[column]) for column, name in
-                      columns.items()])
+    long = pd.concat(
+        [per_seed.assign(l_star=centre, method=name, y=per_seed[column]) for column, name in columns.items()]
+    )
     plotting.mean_curve(ax, long, x="l_star", y="y", by="method")
     x = np.sort(centre.unique())
     anchor = per_seed[per_seed.informative == per_seed.informative.median()].regret.mean()

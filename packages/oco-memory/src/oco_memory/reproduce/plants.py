@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 
+from claimlab import Run, plotting
 from oco_memory import (
     FirstOrderGPC,
     L1Cost,
@@ -41,7 +41,7 @@ class PlantsConfig:
 
 
 @paper.experiment(
-    smoke=PlantsConfig(horizons=(250, 1000)),
+    smoke=PlantsConfig(horizons=(150, 600)),
     laptop=PlantsConfig(),
     paper=PlantsConfig(horizons=(10_000, 1_000_000)),
     seeds={"smoke": 1, "laptop": 3, "paper": 10},
@@ -55,10 +55,12 @@ def control_plants(config: PlantsConfig, run: Run) -> None:
             for disturbance, make in _disturbances(config).items():
                 w = make(horizon, system.dx, run.rng)
                 if w is not None:
-                    rows.append({"horizon": horizon, "plant": plant, "disturbance": disturbance,
-                                 **_quadratic_row(system, K, w)})
-        rows.append({"horizon": horizon, "plant": "rotation, l1 cost", "disturbance": "rotating",
-                     **_l1_row(horizon, run.rng)})
+                    rows.append(
+                        {"horizon": horizon, "plant": plant, "disturbance": disturbance, **_quadratic_row(system, K, w)}
+                    )
+        rows.append(
+            {"horizon": horizon, "plant": "rotation, l1 cost", "disturbance": "rotating", **_l1_row(horizon, run.rng)}
+        )
     frame = pd.DataFrame(rows)
     frame["normalised"] = frame.regret.clip(lower=0) / (np.sqrt(frame.j_star) + 1)
     run.table("plants", frame)
@@ -148,7 +150,9 @@ def plant_figures(tables: dict[str, pd.DataFrame]) -> dict:
         "best policy in hindsight, J*": means.j_star,
     }
     for index, (name, values) in enumerate(bars.items()):
-        ax.plot(values.to_numpy().clip(min=1e-2), at, plotting.MARKERS[index], color=plotting.COLOURS[index], label=name)
+        ax.plot(
+            values.to_numpy().clip(min=1e-2), at, plotting.MARKERS[index], color=plotting.COLOURS[index], label=name
+        )
     ax.set_yticks(at, [f"{plant}: {disturbance}" for plant, disturbance in means.index])
     ax.invert_yaxis()
     ax.set(xscale="log", xlabel=f"cost over {int(frame.horizon.max()):,} rounds (at least 0.01 shown)")

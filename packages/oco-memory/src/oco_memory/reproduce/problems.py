@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, plotting
 
+from claimlab import Run, plotting
 from oco_memory import Box, FiniteSet, lazy_ew_bound, play_finite
 from oco_memory.instances import LossList
 from oco_memory.problems import caching_losses, experts_losses, inventory_losses
@@ -108,7 +108,12 @@ def problem_figures(tables: dict[str, pd.DataFrame]) -> dict:
             ax.scatter(some.bound, some.loss, color=colour, marker=marker, s=14, label=label)
     ends = np.array([frame.loss.min(), frame.bound.max()])
     ax.plot(ends, ends, "k:", label="loss = bound")
-    ax.set(xscale="log", yscale="log", xlabel="Theorem A's bound", ylabel="mean loss of Algorithm 1",
-           title="Decision problems without gradients")
+    ax.set(
+        xscale="log",
+        yscale="log",
+        xlabel="Theorem A's bound",
+        ylabel="mean loss of Algorithm 1",
+        title="Decision problems without gradients",
+    )
     ax.legend(fontsize="small")
     return {"decision_problems": fig}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from claimlab import Run, costs, plotting, stats
 
+from claimlab import Run, costs, plotting, stats
 from oco_memory import (
     Ball,
     Box,
@@ -92,8 +92,9 @@ def _bound_rows(config: SmoothBoundConfig, rng: np.random.Generator) -> list[dic
         else:
             bound = smooth_ogd_bound(eta, l_star, beta, memory, ball.diameter)
         kind = type(kept[0]).__name__
-        rows.append({"loss": kind, "dim": dim, "memory": memory, "step": name, "l_star": l_star, "total": total,
-                     "bound": bound})
+        rows.append(
+            {"loss": kind, "dim": dim, "memory": memory, "step": name, "l_star": l_star, "total": total, "bound": bound}
+        )
     return rows
 
 
@@ -169,9 +170,7 @@ def smooth_comparison(config: SmoothComparisonConfig, run: Run) -> None:
     run.measure("time_ratio_largest_grid", at.iloc[-1], timing=True)
 
 
-def _compare(
-    config: SmoothComparisonConfig, dim: int, memory: int, amplitude: float, rng: np.random.Generator
-) -> dict:
+def _compare(config: SmoothComparisonConfig, dim: int, memory: int, amplitude: float, rng: np.random.Generator) -> dict:
     losses = quadratic_losses(config.rounds, dim, memory, amplitude, rng)
     ball = Ball(np.zeros(dim), 1.0)
     l_star = best_fixed(losses, ball)[1]
@@ -226,11 +225,18 @@ def smooth_figures(tables: dict[str, pd.DataFrame]) -> dict:
     l_star = growth.l_star.unique()
     middle = growth[growth.l_star == np.sort(l_star)[len(l_star) // 2]].regret.mean()
     left.plot(l_star, middle * np.sqrt(l_star / np.sort(l_star)[len(l_star) // 2]), "k:", label="slope 1/2")
-    left.set(xscale="log", yscale="log", xlabel="loss L* of the best fixed decision", ylabel="policy regret",
-             title="Algorithm 2, random targets")
+    left.set(
+        xscale="log",
+        yscale="log",
+        xlabel="loss L* of the best fixed decision",
+        ylabel="policy regret",
+        title="Algorithm 2, random targets",
+    )
     left.legend()
     sweep = tables["sweep"]
-    adaptive = sweep[sweep.eta == "self-confident"].assign(scale=lambda rows: rows.scale.map("losses times {:g}".format))
+    adaptive = sweep[sweep.eta == "self-confident"].assign(
+        scale=lambda rows: rows.scale.map("losses times {:g}".format)
+    )
     plotting.mean_curve(right, adaptive, x="memory", y="regret", by="scale")
     right.set(xscale="log", yscale="log", xlabel="memory m", ylabel="policy regret", title="Memory and smoothness")
     right.legend()
@@ -246,11 +252,21 @@ def comparison_figures(tables: dict[str, pd.DataFrame]) -> dict:
         left.scatter(rows.regret_gradient, rows.regret_lazy, color=colour, s=16, label=f"d = {dim}")
     ends = np.array([noisy.regret_gradient.min(), noisy.regret_lazy.max()])
     left.plot(ends, ends, "k:", label="equal")
-    left.set(xscale="log", yscale="log", xlabel="regret of Algorithm 2 (gradient)",
-             ylabel="regret of Algorithm 1 (grid)", title="Rotated quadratics, L* > 0")
+    left.set(
+        xscale="log",
+        yscale="log",
+        xlabel="regret of Algorithm 2 (gradient)",
+        ylabel="regret of Algorithm 1 (grid)",
+        title="Rotated quadratics, L* > 0",
+    )
     left.legend()
     plotting.mean_curve(right, timing, x="points", y="time_ratio")
     right.axhline(1.0, color="k", linestyle=":", linewidth=1)
-    right.set(xscale="log", yscale="log", xlabel="grid points N (d = 2)",
-              ylabel="time a round, Algorithm 1 / Algorithm 2", title="Speed")
+    right.set(
+        xscale="log",
+        yscale="log",
+        xlabel="grid points N (d = 2)",
+        ylabel="time a round, Algorithm 1 / Algorithm 2",
+        title="Speed",
+    )
     return {"smooth_comparison": fig}
