@@ -44,7 +44,7 @@ class FiniteRuns:
 def unary_table(
     losses: Losses, points: Float[np.ndarray, "n d"], loss_range: float | int = np.inf
 ) -> Float[np.ndarray, "t n"]:
-    """f~_t of every point in every counted round; zero rows elsewhere. ValueError for a value outside [0, loss_range]."""
+    """f~_t of every point in every counted round; zero rows elsewhere. ValueError outside [0, loss_range]."""
     memory = next((loss.memory for loss in losses if loss is not None), 1)
     table = np.zeros((len(losses), len(points)))
     for t, loss in enumerate(losses):
@@ -173,7 +173,7 @@ def _memory_losses(
     moved = indices[:, 1:] != indices[:, :-1]
     for lag in range(memory - 1):
         changed[:, 1 + lag :] |= moved[:, : moved.shape[1] - lag]
-    for t in np.nonzero(changed.any(axis=0))[0]:
+    for t in np.flatnonzero(changed.any(axis=0)).tolist():
         loss = losses[t]
         if loss is not None and t >= memory - 1:
             which = np.nonzero(changed[:, t])[0]

@@ -1,6 +1,6 @@
 """Controllers for x_{t+1} = A x_t + B u_t + w_t with costs revealed round by round (online nonstochastic control).
 
-Every controller has two calls a round: `u = controller.play(x)` with the observed state, then `controller.update(cost)`.
+Every controller has two calls a round: `u = controller.play(x)` with the state, then `controller.update(cost)`.
 Disturbances are recovered from the states, w_t = x_{t+1} - A x_t - B u_t.
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from .exponential import LazyExponentialWeights
 from .gradient import AnytimeOGD, FirstOrderOGD, MemoryOGD
@@ -21,10 +22,11 @@ from .surrogate import SurrogateLoss, SurrogateMap, check_disturbances
 from .system import ControlCost, LinearSystem
 
 
+@runtime_checkable
 class Controller(Protocol):
     """What `simulate` drives."""
 
-    def play(self, state: Float[np.ndarray, " dx"]) -> Float[np.ndarray, " du"]: ...
+    def play(self, state: ArrayLike) -> Float[np.ndarray, " du"]: ...
 
     def update(self, cost: ControlCost | None) -> None: ...
 
@@ -32,10 +34,10 @@ class Controller(Protocol):
 class LinearFeedback:
     """u = -K x, never learning: LQR with `system.lqr(Q, R)`, the zero controller with K = None."""
 
-    def __init__(self, system: LinearSystem, K: Float[np.ndarray, "du dx"] | None = None) -> None:
+    def __init__(self, system: LinearSystem, K: ArrayLike | None = None) -> None:
         self.K = system.gain(K)
 
-    def play(self, state: Float[np.ndarray, " dx"]) -> Float[np.ndarray, " du"]:
+    def play(self, state: ArrayLike) -> Float[np.ndarray, " du"]:
         """The input for the observed state."""
         return -self.K @ state
 
@@ -46,16 +48,14 @@ class LinearFeedback:
 class DisturbanceActionPolicy:
     """u_t = -K x_t + sum_{j=1..H} M^[j] w_{t-j} with a fixed M (H, du, dx). ValueError for other shapes of M or K."""
 
-    def __init__(
-        self, system: LinearSystem, M: Float[np.ndarray, "H du dx"], K: Float[np.ndarray, "du dx"] | None = None
-    ) -> None:
+    def __init__(self, system: LinearSystem, M: ArrayLike, K: ArrayLike | None = None) -> None:
         self.M = np.asarray(M, dtype=float)
         if self.M.ndim != 3 or self.M.shape[1:] != (system.du, system.dx):
             raise ValueError(f"M must have shape (H, {system.du}, {system.dx}), got {self.M.shape}")
         self.K = system.gain(K)
         self._disturbances = _Disturbances(system, len(self.M))
 
-    def play(self, state: Float[np.ndarray, " dx"]) -> Float[np.ndarray, " du"]:
+    def play(self, state: ArrayLike) -> Float[np.ndarray, " du"]:
         """The input for the observed state."""
         past = self._disturbances.observe(state)
         return self._disturbances.apply(-self.K @ state + np.einsum("jaw,jw->a", self.M, past))
@@ -72,13 +72,14 @@ class _Disturbances:
         self._state: np.ndarray | None = None
         self._input = np.zeros(system.du)
 
-    def observe(self, state: np.ndarray) -> np.ndarray:
-        if np.shape(state) != (self.system.dx,) or not np.isfinite(state).all():
+    def observe(self, state: ArrayLike) -> np.ndarray:
+        state = np.array(state, dtype=float)
+        if state.shape != (self.system.dx,) or not np.isfinite(state).all():
             raise ValueError(f"state must be a finite vector of length {self.system.dx}, got {state!r}")
         if self._state is not None:
             self.past = np.roll(self.past, 1, axis=0)  # a new array: losses keep the old one
             self.past[0] = state - self.system.A @ self._state - self.system.B @ self._input
-        self._state = np.array(state, dtype=float)
+        self._state = state
         return self.past
 
     def apply(self, u: np.ndarray) -> np.ndarray:
@@ -111,7 +112,7 @@ class OnlineController:
         """The current M."""
         return self.maps.policy(self.learner.play())
 
-    def play(self, state: Float[np.ndarray, " dx"]) -> Float[np.ndarray, " du"]:
+    def play(self, state: ArrayLike) -> Float[np.ndarray, " du"]:
         """The input u_t for the observed state x_t."""
         past = self._disturbances.observe(state)
         M = self.policy
@@ -144,7 +145,7 @@ class FirstOrderGPC(OnlineController):
     def __init__(
         self,
         system: LinearSystem,
-        K: Float[np.ndarray, "du dx"] | None = None,
+        K: ArrayLike | None = None,
         H: int = 3,
         S: int = 6,
         radius: float | int = 2.0,
@@ -166,7 +167,7 @@ class GPC(OnlineController):
     def __init__(
         self,
         system: LinearSystem,
-        K: Float[np.ndarray, "du dx"] | None = None,
+        K: ArrayLike | None = None,
         H: int = 3,
         S: int = 6,
         radius: float | int = 2.0,
@@ -183,7 +184,7 @@ class AnytimeGPC(OnlineController):
     def __init__(
         self,
         system: LinearSystem,
-        K: Float[np.ndarray, "du dx"] | None = None,
+        K: ArrayLike | None = None,
         H: int = 3,
         S: int = 6,
         radius: float | int = 2.0,
@@ -203,10 +204,10 @@ class LazyEWController(OnlineController):
     def __init__(
         self,
         system: LinearSystem,
-        basis: Float[np.ndarray, "p H du dx"],
-        limits: tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]],
+        basis: ArrayLike,
+        limits: tuple[ArrayLike, ArrayLike],
         loss_range: float | int,
-        K: Float[np.ndarray, "du dx"] | None = None,
+        K: ArrayLike | None = None,
         S: int = 6,
         *,
         eta: str | float | int = "doubling",
@@ -240,9 +241,9 @@ def _charge(states: np.ndarray, inputs: np.ndarray, costs: Sequence[ControlCost 
 def simulate(
     system: LinearSystem,
     controller: Controller,
-    w: Float[np.ndarray, "t dx"],
+    w: ArrayLike,
     costs: Sequence[ControlCost | None],
-    x0: Float[np.ndarray, " dx"] | None = None,
+    x0: ArrayLike | None = None,
 ) -> ControlResult:
     """Run a controller in closed loop from x0 (zero by default).
 
@@ -265,7 +266,7 @@ def simulate(
 def rollout(
     maps: SurrogateMap,
     thetas: Float[np.ndarray, "t p"],
-    w: Float[np.ndarray, "t dx"],
+    w: ArrayLike,
     costs: Sequence[ControlCost | None],
 ) -> ControlResult:
     """The closed-loop run of a known sequence of policies theta_t from x_0 = 0 (what `simulate` gives a learner)."""

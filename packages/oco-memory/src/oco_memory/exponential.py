@@ -1,4 +1,4 @@
-"""Exponential weights on the unary losses: the lazy sampler of the non-smooth setting (Algorithm 1) and its ablations."""
+"""Exponential weights on the unary losses: the lazy sampler (Algorithm 1) and its ablations."""
 
 from __future__ import annotations
 

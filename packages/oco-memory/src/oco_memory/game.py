@@ -6,7 +6,7 @@ reach back to the first decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,7 +97,7 @@ def best_fixed(
     elif chosen == "cvxpy":
         x = _solve_cvxpy(total, decision_set)
     elif chosen == "scipy":
-        x = _solve_scipy(total, decision_set)
+        x = minimise_smooth(total.unary_value_and_grad, decision_set)
     else:
         raise ValueError(f"method {method!r} does not fit {type(total).__name__} on {type(decision_set).__name__}")
     return x, float(total.unary(x))
@@ -158,38 +158,30 @@ def _solve_cvxpy(total: MemoryLoss, decision_set: DecisionSet) -> np.ndarray:
     return decision_set.project(np.asarray(x.value))
 
 
-def _solve_scipy(total: MemoryLoss, decision_set: DecisionSet) -> np.ndarray:
-    def objective(x: np.ndarray) -> float:
-        return float(total.unary(x))
+def minimise_smooth(
+    objective: Callable[[np.ndarray], tuple[float, np.ndarray]], decision_set: DecisionSet
+) -> Float[np.ndarray, " d"]:
+    """The minimum of a smooth convex function, given as x -> (value, gradient), on a ball (SLSQP) or box (L-BFGS-B).
 
+    Raises:
+        ValueError: another kind of set.
+    """
+    start = decision_set.center
     if isinstance(decision_set, Box):
         bounds = optimize.Bounds(decision_set.lo, decision_set.hi)
         found = optimize.minimize(
-            objective,
-            decision_set.center,
-            jac=total.unary_grad,
-            bounds=bounds,
-            method="L-BFGS-B",
-            options={"ftol": 1e-15, "gtol": 1e-10},
+            objective, start, jac=True, bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-10}
         )
-        return decision_set.project(found.x)
-    if isinstance(decision_set, Ball):
-        center, radius = decision_set.center, decision_set.radius
-        inside = {
-            "type": "ineq",
-            "fun": lambda x: radius**2 - (x - center) @ (x - center),
-            "jac": lambda x: -2 * (x - center),
-        }
+    elif isinstance(decision_set, Ball):
+        inside = optimize.NonlinearConstraint(
+            lambda x: (x - start) @ (x - start), -np.inf, decision_set.radius**2, jac=lambda x: 2 * (x - start)
+        )
         found = optimize.minimize(
-            objective,
-            center,
-            jac=total.unary_grad,
-            constraints=[inside],
-            method="SLSQP",
-            options={"ftol": 1e-14, "maxiter": 1000},
+            objective, start, jac=True, constraints=inside, method="SLSQP", options={"ftol": 1e-14, "maxiter": 1000}
         )
-        return decision_set.project(found.x)
-    raise ValueError(f"method 'scipy' takes a Ball or a Box, got {type(decision_set).__name__}")
+    else:
+        raise ValueError(f"method 'scipy' takes a Ball or a Box, got {type(decision_set).__name__}")
+    return decision_set.project(found.x)
 
 
 def policy_regret(result: GameResult, losses: Losses, decision_set: DecisionSet, method: str = "auto") -> float:

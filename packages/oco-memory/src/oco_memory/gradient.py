@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from .learner import Learner
 from .losses import MemoryLoss, check_loss_value
@@ -19,7 +19,7 @@ class _GradientLearner(Learner):
         step_size_: the step of the last round learnt from (NaN before the first).
     """
 
-    def __init__(self, decision_set: DecisionSet, memory: int, x0: Float[np.ndarray, " d"] | None) -> None:
+    def __init__(self, decision_set: DecisionSet, memory: int, x0: ArrayLike | None) -> None:
         super().__init__(decision_set, memory)
         start = decision_set.center if x0 is None else np.atleast_1d(np.asarray(x0, dtype=float))
         if start.shape != (decision_set.dim,) or not decision_set.contains(start):
@@ -67,7 +67,7 @@ class FirstOrderOGD(_GradientLearner):
         memory: int,
         beta: float | int | None = None,
         eta: str | float | int = "self-confident",
-        x0: Float[np.ndarray, " d"] | None = None,
+        x0: ArrayLike | None = None,
         *,
         memory_cost: str = "theory",
         step_scale: float | int = 1.0,
@@ -116,7 +116,7 @@ class MemoryOGD(_GradientLearner):
         decision_set: DecisionSet,
         memory: int,
         eta: float | int,
-        x0: Float[np.ndarray, " d"] | None = None,
+        x0: ArrayLike | None = None,
     ) -> None:
         super().__init__(decision_set, memory, x0)
         if not 0 < eta < math.inf:
@@ -135,7 +135,7 @@ class AnytimeOGD(_GradientLearner):
         decision_set: DecisionSet,
         memory: int,
         c: float | int = 1.0,
-        x0: Float[np.ndarray, " d"] | None = None,
+        x0: ArrayLike | None = None,
     ) -> None:
         super().__init__(decision_set, memory, x0)
         if not 0 < c < math.inf:

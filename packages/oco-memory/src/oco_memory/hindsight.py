@@ -6,20 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
-from scipy import optimize
+from numpy.typing import ArrayLike
 
 from .control import policy_ball, rollout
-from .game import constrained_least_squares
+from .game import constrained_least_squares, minimise_smooth
 from .sets import Ball
 from .surrogate import SurrogateMap, check_disturbances
 from .system import ControlCost, L1Cost, QuadraticCost
 
 
-def exact_features(
-    maps: SurrogateMap, w: Float[np.ndarray, "t dx"]
-) -> tuple[Float[np.ndarray, "t q p"], Float[np.ndarray, "t q"]]:
+def exact_features(maps: SurrogateMap, w: ArrayLike) -> tuple[Float[np.ndarray, "t q p"], Float[np.ndarray, "t q"]]:
     """(phi, b) with (x_t, u_t) = phi[t] theta + b[t] for a constant policy in closed loop: no truncation."""
     system, H = maps.system, maps.H
+    w = check_disturbances(w, system.dx)
     P = H * system.du * system.dx
     padded = np.concatenate([np.zeros((H, system.dx)), w])
     past = np.stack([padded[H - j : H - j + len(w)] for j in range(1, H + 1)], axis=1)
@@ -36,7 +35,7 @@ def exact_features(
 
 def best_dac(
     maps: SurrogateMap,
-    w: Float[np.ndarray, "t dx"],
+    w: ArrayLike,
     costs: Sequence[ControlCost | None],
     radius: float | int,
     method: str = "auto",
@@ -114,13 +113,4 @@ def _best_by_scipy(
             gradient += np.einsum("tq,tqp->p", slopes, phi[ts])
         return total, gradient
 
-    inside = {"type": "ineq", "fun": lambda x: ball.radius**2 - x @ x, "jac": lambda x: -2 * x}
-    found = optimize.minimize(
-        objective,
-        np.zeros(maps.dim),
-        jac=True,
-        constraints=[inside],
-        method="SLSQP",
-        options={"ftol": 1e-14, "maxiter": 1000},
-    )
-    return ball.project(found.x)
+    return minimise_smooth(objective, ball)

@@ -1,6 +1,6 @@
 """Sequences of losses: guessing games, moving targets, random smooth losses.
 
-All randomness comes from the generator that is handed in. The adversary is oblivious: a sequence is made before the game.
+All randomness comes from the generator that is handed in. Sequences are made before the game.
 """
 
 from __future__ import annotations

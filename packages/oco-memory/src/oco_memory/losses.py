@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     import cvxpy
@@ -76,9 +77,9 @@ class ResidualLoss(MemoryLoss):
 
     def __init__(
         self,
-        C: Float[np.ndarray, "q m d"],
-        a: Float[np.ndarray, " q"],
-        scale: float | int | Float[np.ndarray, " q"] = 1.0,
+        C: ArrayLike,
+        a: ArrayLike,
+        scale: ArrayLike = 1.0,
     ) -> None:
         C, a = np.asarray(C, dtype=float), np.asarray(a, dtype=float)
         if C.ndim != 3 or C.shape[1] < 1:
@@ -197,7 +198,7 @@ class HuberMemoryLoss(ResidualLoss):
     def phi_cvxpy(r: cvxpy.Expression) -> cvxpy.Expression:
         import cvxpy
 
-        return 0.5 * cvxpy.huber(r, 1.0)
+        return 0.5 * cvxpy.huber(r, 1)
 
 
 class SoftplusMemoryLoss(ResidualLoss):
@@ -225,7 +226,7 @@ class SoftplusMemoryLoss(ResidualLoss):
 class LinearSignLoss(MemoryLoss):
     """f(z) = mean_i (1 - s * x_i)/2 for decisions in [-1, 1]: the two-sided guessing game.
 
-    Linear, so it is non-negative on [-1, 1] only and the self-bounding of smooth losses does not apply (`beta` is None).
+    Linear, so it is non-negative on [-1, 1] only and smooth losses' self-bounding does not apply (`beta` is None).
 
     Raises:
         ValueError: |sign| > 1, memory < 1.
@@ -283,7 +284,7 @@ class CallableLoss(MemoryLoss):
 
     def _one(self, z: np.ndarray) -> float:
         if self.backend == "torch":
-            import torch
+            import torch  # pyright: ignore[reportMissingImports]
 
             return float(self.fn(torch.as_tensor(z)))
         return float(self.fn(z))
@@ -296,7 +297,7 @@ class CallableLoss(MemoryLoss):
         if self._unary_grad is not None:
             return np.asarray(self._unary_grad(x), dtype=float)
         if self.backend == "torch":
-            import torch
+            import torch  # pyright: ignore[reportMissingImports]
 
             point = torch.tensor(x, requires_grad=True)
             self.fn(point.expand(self.memory, -1)).backward()
@@ -317,10 +318,10 @@ class SumLoss(MemoryLoss):
         self.losses, self.memory = list(losses), memories.pop()
 
     def value(self, z: Float[np.ndarray, "*batch m d"]) -> Values:
-        return np.sum([loss.value(z) for loss in self.losses], axis=0)
+        return np.stack([np.asarray(loss.value(z)) for loss in self.losses]).sum(axis=0)
 
     def unary(self, x: Float[np.ndarray, "*batch d"]) -> Values:
-        return np.sum([loss.unary(x) for loss in self.losses], axis=0)
+        return np.stack([np.asarray(loss.unary(x)) for loss in self.losses]).sum(axis=0)
 
     def unary_grad(self, x: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         return np.sum([loss.unary_grad(x) for loss in self.losses], axis=0)
@@ -332,16 +333,17 @@ def sum_losses(losses: Sequence[MemoryLoss]) -> MemoryLoss:
     Raises:
         ValueError: an empty sequence, or memories that differ.
     """
-    first = losses[0] if losses else None
-    kind = type(first)
-    if isinstance(first, ResidualLoss) and all(type(loss) is kind and loss.memory == first.memory for loss in losses):
-        stacked: list[ResidualLoss] = list(losses)  # type: ignore[arg-type]
-        return kind(
-            np.concatenate([loss.C for loss in stacked]),
-            np.concatenate([loss.a for loss in stacked]),
-            np.concatenate([np.broadcast_to(loss.scale, loss.a.shape) for loss in stacked]),
-        )
-    return SumLoss(losses)
+    if not losses:
+        raise ValueError("a sum needs at least one loss")
+    kind, memory = type(losses[0]), losses[0].memory
+    stacked = [loss for loss in losses if isinstance(loss, ResidualLoss) and type(loss) is kind]
+    if len(stacked) < len(losses) or any(loss.memory != memory for loss in stacked):
+        return SumLoss(losses)
+    return type(stacked[0])(
+        np.concatenate([loss.C for loss in stacked]),
+        np.concatenate([loss.a for loss in stacked]),
+        np.concatenate([np.broadcast_to(loss.scale, loss.a.shape) for loss in stacked]),
+    )
 
 
 def check_loss_value(value: float, round_index: int) -> float:

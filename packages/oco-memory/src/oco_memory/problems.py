@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from .losses import MemoryLoss, Values, require_memory
 
@@ -29,7 +30,7 @@ class SwitchingExpertLoss(MemoryLoss):
 
     memory = 2
 
-    def __init__(self, losses: Float[np.ndarray, " n"], switching_cost: float | int) -> None:
+    def __init__(self, losses: ArrayLike, switching_cost: float | int) -> None:
         losses = np.asarray(losses, dtype=float)
         if losses.ndim != 1 or not ((losses >= 0) & (losses <= 1)).all():
             raise ValueError("the losses of the experts must be a vector with values in [0, 1]")
@@ -63,9 +64,7 @@ class InventoryLoss(MemoryLoss):
         ValueError: an even number of demands, negative demand or cost, level_range <= 0.
     """
 
-    def __init__(
-        self, demand: Float[np.ndarray, " m"], holding: float | int, backlog: float | int, level_range: float | int
-    ) -> None:
+    def __init__(self, demand: ArrayLike, holding: float | int, backlog: float | int, level_range: float | int) -> None:
         demand = np.asarray(demand, dtype=float)
         if demand.ndim != 1 or len(demand) % 2 == 0 or not (demand >= 0).all():
             raise ValueError("demand must hold the 2 L + 1 latest demands, each >= 0")
@@ -98,7 +97,7 @@ class InventoryLoss(MemoryLoss):
 
 
 class CachingLoss(MemoryLoss):
-    """Threshold caching: 1 for a miss that the thresholds of the last rounds caused, else 0; neither convex nor continuous.
+    """Threshold caching: 1 for a miss that the last thresholds caused, else 0; neither convex nor continuous.
 
     A page requested in round s enters the cache if its score is at least the threshold x_s; the cache holds the
     `capacity` distinct pages admitted last. The request of round t misses if no earlier request of that page in the
@@ -113,7 +112,7 @@ class CachingLoss(MemoryLoss):
         ValueError: lengths that differ, capacity < 1.
     """
 
-    def __init__(self, pages: Int[np.ndarray, " m"], scores: Float[np.ndarray, " m"], capacity: int) -> None:
+    def __init__(self, pages: ArrayLike, scores: ArrayLike, capacity: int) -> None:
         pages, scores = np.asarray(pages), np.asarray(scores, dtype=float)
         if pages.ndim != 1 or pages.shape != scores.shape:
             raise ValueError(f"pages and scores must be vectors of one length, got {pages.shape} and {scores.shape}")
@@ -163,10 +162,11 @@ def inventory_losses(
     if lead_time < 0:
         raise ValueError(f"lead_time must be >= 0, got {lead_time}")
     reach = 2 * lead_time
-    losses = [
+    charged = [
         InventoryLoss(demand[t - reach : t + 1], holding, backlog, level_range) for t in range(reach, len(demand))
     ]
-    return [None] * reach + losses, max(loss.loss_range for loss in losses)
+    losses: list[MemoryLoss | None] = [None] * reach
+    return losses + charged, max(loss.loss_range for loss in charged)
 
 
 def caching_losses(

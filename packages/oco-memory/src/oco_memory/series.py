@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 SERIES = ("sunspots", "elnino", "co2")
@@ -22,18 +24,22 @@ def load_series(name: str) -> Float[np.ndarray, " t"]:
     from statsmodels.datasets import co2, elnino, sunspots
 
     if name == "sunspots":
-        values = sunspots.load_pandas().data["SUNACTIVITY"].to_numpy(dtype=float)
+        values = _frame(sunspots)["SUNACTIVITY"].to_numpy(dtype=float)
     elif name == "elnino":
-        values = elnino.load_pandas().data.drop(columns="YEAR").to_numpy(dtype=float).ravel()
+        values = _frame(elnino).drop(columns="YEAR").to_numpy(dtype=float).ravel()
     elif name == "co2":
-        values = np.diff(co2.load_pandas().data["co2"].interpolate().to_numpy(dtype=float))
+        values = np.diff(_frame(co2)["co2"].interpolate().to_numpy(dtype=float))
     else:
         raise ValueError(f"series must be one of {', '.join(SERIES)}, got {name!r}")
     return standardise(values)
 
 
+def _frame(dataset: Any) -> pd.DataFrame:
+    return dataset.load_pandas().data
+
+
 def standardise(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """(values - mean) / (2 standard deviations) of each column, clipped to [-1, 1]. ValueError for a constant column."""
+    """(values - mean) / (2 standard deviations) of each column, clipped to [-1, 1]. ValueError if one is constant."""
     spread = values.std(axis=0)
     if not (spread > 0).all():
         raise ValueError("a series must vary to be standardised")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     import cvxpy
@@ -76,7 +77,7 @@ class DecisionSet(ABC):
 class Ball(DecisionSet):
     """The Euclidean ball {||x - center|| <= radius}. Raises ValueError for a radius that is not positive."""
 
-    def __init__(self, center: Float[np.ndarray, " d"], radius: float | int) -> None:
+    def __init__(self, center: ArrayLike, radius: float | int) -> None:
         self.center = np.atleast_1d(np.asarray(center, dtype=float))
         if self.center.ndim != 1 or not np.isfinite(self.center).all():
             raise ValueError(f"center must be a finite vector, got shape {np.shape(center)}")
@@ -108,7 +109,7 @@ class Ball(DecisionSet):
 class Box(DecisionSet):
     """The box {lo <= x <= hi}. Raises ValueError unless lo < hi in every coordinate."""
 
-    def __init__(self, lo: Float[np.ndarray, " d"], hi: Float[np.ndarray, " d"]) -> None:
+    def __init__(self, lo: ArrayLike, hi: ArrayLike) -> None:
         self.lo, self.hi = np.atleast_1d(np.asarray(lo, dtype=float)), np.atleast_1d(np.asarray(hi, dtype=float))
         if self.lo.shape != self.hi.shape or self.lo.ndim != 1:
             raise ValueError(f"lo and hi must be vectors of one length, got shapes {np.shape(lo)} and {np.shape(hi)}")
@@ -176,7 +177,7 @@ class Simplex(DecisionSet):
 class FiniteSet(DecisionSet):
     """N actions, given as points (N, d). Raises ValueError for an empty or non-finite array."""
 
-    def __init__(self, points: Float[np.ndarray, "n d"]) -> None:
+    def __init__(self, points: ArrayLike) -> None:
         from scipy.spatial.distance import pdist
 
         self.points = np.asarray(points, dtype=float)

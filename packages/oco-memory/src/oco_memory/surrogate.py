@@ -1,9 +1,9 @@
-"""Control as online optimisation with memory: disturbance-action policies make state and input linear in the policy.
+"""Control as online optimisation with memory: state and input are linear in a disturbance-action policy.
 
-With A_K = A - B K and u_t = -K x_t + sum_{j=1..H} M^[j] w_{t-j}, the surrogate state forgets what is older than S rounds:
+With A_K = A - B K and u_t = -K x_t + sum_{j=1..H} M^[j] w_{t-j}, the surrogate state forgets what is older than S:
 y_t = sum_{i<S} A_K^i (w_{t-1-i} + B sum_j M_{t-1-i}^[j] w_{t-1-i-j}), v_t = -K y_t + sum_j M_t^[j] w_{t-j}
-(Agarwal, Bullins, Hazan, Kakade, Singh 2019). A policy is the vector vec(M) of P = H du dx numbers in the order (j, input,
-disturbance). Disturbances before the first round are zero; arrays of disturbances have rows w_0, w_1, ...
+(Agarwal, Bullins, Hazan, Kakade, Singh 2019). A policy is the vector vec(M) of P = H du dx numbers in the order
+(j, input, disturbance). Disturbances before the first round are zero; arrays of disturbances have rows w_0, w_1, ...
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from .losses import MemoryLoss, Values
 from .system import ControlCost, LinearSystem
@@ -33,19 +34,20 @@ class SurrogateMap:
     def __init__(
         self,
         system: LinearSystem,
-        K: Float[np.ndarray, "du dx"] | None,
+        K: ArrayLike | None,
         H: int,
         S: int,
-        basis: Float[np.ndarray, "p H du dx"] | None = None,
+        basis: ArrayLike | None = None,
     ) -> None:
         if H < 1 or S < 1:
             raise ValueError(f"H and S must be >= 1, got H = {H}, S = {S}")
         A_K = system.closed_loop(K)
         self.system, self.K, self.H, self.S = system, system.gain(K), H, S
         full = (H, system.du, system.dx)
-        if basis is not None and np.shape(basis)[1:] != full:
-            raise ValueError(f"basis must have shape (p, {H}, {system.du}, {system.dx}), got {np.shape(basis)}")
-        self.basis = None if basis is None else np.asarray(basis, dtype=float).reshape(len(basis), -1)
+        family = None if basis is None else np.asarray(basis, dtype=float)
+        if family is not None and family.shape[1:] != full:
+            raise ValueError(f"basis must have shape (p, {H}, {system.du}, {system.dx}), got {family.shape}")
+        self.basis = None if family is None else family.reshape(len(family), -1)
         self.dim = int(np.prod(full)) if self.basis is None else len(self.basis)
         self.powers = np.stack([np.linalg.matrix_power(A_K, i) for i in range(S)])
         self.responses = self.powers @ system.B  # (S, dx, du): response of the state to an input i + 1 rounds ago
@@ -68,7 +70,7 @@ class SurrogateMap:
     def features(
         self, past: Float[np.ndarray, "*batch reach dx"]
     ) -> tuple[Float[np.ndarray, "*batch q p"], Float[np.ndarray, "*batch q"]]:
-        """(phi, b) with (y_t, v_t) = phi theta + b for a constant policy; `past` holds w_{t-1}, w_{t-2}, .. w_{t-S-H}."""
+        """(phi, b) with (y_t, v_t) = phi theta + b for a constant policy; `past` holds w_{t-1}, .. w_{t-S-H}."""
         lead, (H, du, dx) = past.shape[:-2], (self.H, self.system.du, self.system.dx)
         recent = past[..., : self.S, :]
         b_x = recent.reshape(*lead, -1) @ self.powers.transpose(0, 2, 1).reshape(-1, dx)
@@ -151,7 +153,7 @@ class SurrogateLoss(MemoryLoss):
         return float(self.cost.value(state, inputs)), np.concatenate(self.cost.grad(state, inputs)) @ self.phi
 
 
-def check_disturbances(w: Float[np.ndarray, "t dx"], dx: int) -> np.ndarray:
+def check_disturbances(w: ArrayLike, dx: int) -> np.ndarray:
     """`w` as floats; ValueError unless it is a finite (T, dx) array."""
     w = np.asarray(w, dtype=float)
     if w.ndim != 2 or w.shape[1] != dx:
@@ -169,11 +171,11 @@ def _pasts(w: np.ndarray, reach: int) -> np.ndarray:
 
 
 def surrogate_features(
-    system: LinearSystem, K: Float[np.ndarray, "du dx"] | None, w: Float[np.ndarray, "t dx"], H: int, S: int
+    system: LinearSystem, K: ArrayLike | None, w: ArrayLike, H: int, S: int
 ) -> tuple[
     Float[np.ndarray, "t dx p"], Float[np.ndarray, "t dx"], Float[np.ndarray, "t du p"], Float[np.ndarray, "t du"]
 ]:
-    """(phi_x, b_x, phi_u, b_u) of all rounds in one pass: y_t = phi_x[t] vec(M) + b_x[t], v_t = phi_u[t] vec(M) + b_u[t].
+    """(phi_x, b_x, phi_u, b_u) of all rounds in one pass: y_t = phi_x[t] vec(M) + b_x[t], and v_t alike.
 
     Raises:
         ValueError: shapes of w, NaN, H or S below 1, an unstable A - B K.
@@ -184,9 +186,7 @@ def surrogate_features(
     return phi[:, : system.dx], b[:, : system.dx], phi[:, system.dx :], b[:, system.dx :]
 
 
-def surrogate_losses(
-    maps: SurrogateMap, w: Float[np.ndarray, "t dx"], costs: Sequence[ControlCost | None]
-) -> list[MemoryLoss | None]:
+def surrogate_losses(maps: SurrogateMap, w: ArrayLike, costs: Sequence[ControlCost | None]) -> list[MemoryLoss | None]:
     """The losses of all rounds, made in one pass: what a controller's learner sees, since w does not react to it.
 
     Raises:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy import linalg
 
 from .losses import Values
@@ -23,7 +24,7 @@ class LinearSystem:
         ValueError: shapes that do not fit, values that are not finite.
     """
 
-    def __init__(self, A: Float[np.ndarray, "dx dx"], B: Float[np.ndarray, "dx du"]) -> None:
+    def __init__(self, A: ArrayLike, B: ArrayLike) -> None:
         self.A, self.B = np.asarray(A, dtype=float), np.asarray(B, dtype=float)
         if self.A.ndim != 2 or self.A.shape[0] != self.A.shape[1]:
             raise ValueError(f"A must be square, got shape {self.A.shape}")
@@ -33,15 +34,15 @@ class LinearSystem:
             raise ValueError("A and B must be finite")
         self.dx, self.du = self.B.shape
 
-    def closed_loop(self, K: Float[np.ndarray, "du dx"] | None) -> Float[np.ndarray, "dx dx"]:
-        """A - B K (K = None is zero). ValueError if its spectral radius is 1 or more, or K has another shape."""
+    def closed_loop(self, K: ArrayLike | None) -> Float[np.ndarray, "dx dx"]:
+        """A - B K for K (du, dx), None being zero. ValueError if its spectral radius is >= 1, or K has another shape."""
         A_K = self.A - self.B @ self.gain(K)
         radius = float(np.abs(np.linalg.eigvals(A_K)).max())
         if radius >= 1.0:
             raise ValueError(f"A - B K is unstable: spectral radius {radius:.4g} >= 1; pass a stabilising K (see lqr)")
         return A_K
 
-    def gain(self, K: Float[np.ndarray, "du dx"] | None) -> Float[np.ndarray, "du dx"]:
+    def gain(self, K: ArrayLike | None) -> Float[np.ndarray, "du dx"]:
         """K, or zeros for None. ValueError for another shape than (du, dx)."""
         K = np.zeros((self.du, self.dx)) if K is None else np.asarray(K, dtype=float)
         if K.shape != (self.du, self.dx) or not np.isfinite(K).all():
@@ -49,12 +50,12 @@ class LinearSystem:
         return K
 
     def lqr(self, Q: Float[np.ndarray, "dx dx"], R: Float[np.ndarray, "du du"]) -> Float[np.ndarray, "du dx"]:
-        """The gain K of u = -K x that is optimal for sum x'Qx + u'Ru without disturbances (discrete Riccati equation)."""
+        """The gain K of u = -K x that is optimal for sum x'Qx + u'Ru without disturbances (Riccati equation)."""
         P = linalg.solve_discrete_are(self.A, self.B, Q, R)
         return np.linalg.solve(R + self.B.T @ P @ self.B, self.B.T @ P @ self.A)
 
 
-def truncation_length(system: LinearSystem, K: Float[np.ndarray, "du dx"] | None, tolerance: float = 1e-6) -> int:
+def truncation_length(system: LinearSystem, K: ArrayLike | None, tolerance: float = 1e-6) -> int:
     """The smallest S with ||(A - B K)^S||_2 <= tolerance: how long the surrogate state must remember."""
     A_K, power, S = system.closed_loop(K), np.eye(system.dx), 0
     while np.linalg.norm(power, 2) > tolerance:
@@ -93,7 +94,7 @@ class QuadraticCost(ControlCost):
         ValueError: Q or R not square, symmetric and positive semidefinite.
     """
 
-    def __init__(self, Q: Float[np.ndarray, "dx dx"], R: Float[np.ndarray, "du du"]) -> None:
+    def __init__(self, Q: ArrayLike, R: ArrayLike) -> None:
         self.Q, self.R = np.asarray(Q, dtype=float), np.asarray(R, dtype=float)
         for name, matrix in (("Q", self.Q), ("R", self.R)):
             square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and np.isfinite(matrix).all()
@@ -119,7 +120,7 @@ class QuadraticCost(ControlCost):
 
 
 class L1Cost(ControlCost):
-    """c(x, u) = state_weight * ||x||_1 + input_weight * ||u||_1: convex, not smooth. ValueError for negative weights."""
+    """c(x, u) = state_weight ||x||_1 + input_weight ||u||_1: convex, not smooth. ValueError for negative weights."""
 
     def __init__(self, state_weight: float | int = 1.0, input_weight: float | int = 0.0) -> None:
         if not (0 <= state_weight < math.inf and 0 <= input_weight < math.inf):
@@ -135,4 +136,5 @@ class L1Cost(ControlCost):
     def cvxpy_value(self, x: cvxpy.Expression, u: cvxpy.Expression) -> cvxpy.Expression:
         import cvxpy
 
-        return self.state_weight * cvxpy.sum(cvxpy.abs(x)) + self.input_weight * cvxpy.sum(cvxpy.abs(u))
+        weighted = [self.state_weight * x, self.input_weight * u]
+        return cvxpy.norm1(cvxpy.hstack(weighted))

@@ -61,17 +61,19 @@ def first_guess(n_actions: int) -> float:
 def lazy_ew_doubling_bound(l_star: Number, n_actions: int, m: int) -> float:
     """Theorem A for `eta="doubling"`: the sum of the epochs' bounds plus m - 1 for each restart.
 
-    A finished epoch's best action lost more than its guess G_j = 2^j G_0, so with J restarts G_0 (2^J - 1) <= L*;
-    within an epoch the best action loses at most G_j + 1.
+    A finished epoch's best action lost more than its guess G_j = 2^j G_0 and at most G_j + 1, so with J restarts
+    G_0 (2^J - 1) <= L*. The epochs' best losses add up to at most L*; the factor before them falls from epoch to epoch,
+    so the worst case fills the early epochs first.
     """
     _non_negative(l_star=l_star)
-    start = first_guess(n_actions)
+    start, complexity = first_guess(n_actions), math.log(n_actions)
     restarts = math.floor(math.log2(l_star / start + 1))
-    total = restarts * (m - 1.0)
+    total, left = restarts * (m - 1.0), float(l_star)
     for j in range(restarts + 1):
         guess = start * 2**j
-        eta = tuned_eta_lazy(guess, math.log(n_actions), m)
-        total += lazy_ew_bound(eta, min(guess + 1, l_star), n_actions, m)
+        spent = left if j == restarts else min(guess + 1, left)
+        total += lazy_ew_bound(tuned_eta_lazy(guess, complexity, m), spent, n_actions, m)
+        left -= spent
     return total
 
 
@@ -100,12 +102,13 @@ def smooth_ogd_bound(eta: Number, l_star: Number, beta: Number, m: int, diameter
 
 
 def self_confident_bound(l_star: Number, beta: Number, m: int, diameter: Number) -> float:
-    """Theorem B for the self-confident steps eta_t = min(1/(4 beta m^2), D / sqrt(2 beta m^2 S_t)), S_t = sum_{s<=t} f~_s.
+    """Theorem B for the self-confident steps eta_t = min(1/(4 beta m^2), D / sqrt(2 beta m^2 S_t)).
 
-    With decreasing steps L~ <= L* + D^2/(2 eta_T) + sum eta_t ||g_t||^2 / 2. Self-bounding and
-    sum f~_t/sqrt(S_t) <= 2 sqrt(L~) turn this into L~ <= L* + 2 beta m^2 D^2 + D sqrt(beta) (m + 2)/sqrt(2) sqrt(L~),
-    a quadratic in sqrt(L~). The movement is sum ||z_t - (x_t, ..)||^2 <= (m-1) m (2m-1)/6 * sum eta_t^2 ||g_t||^2, and
-    sum eta_t^2 f~_t <= D^2/(2 beta m^2) * (1 + ln max(1, L~/(8 beta m^2 D^2))) (cap, then logarithm).
+    S_t is the unary loss up to round t. With decreasing steps L~ <= L* + D^2/(2 eta_T) + sum eta_t ||g_t||^2 / 2.
+    Self-bounding and sum f~_t/sqrt(S_t) <= 2 sqrt(L~) turn this into a quadratic in sqrt(L~),
+    L~ <= L* + 2 beta m^2 D^2 + D sqrt(beta/2) (m + 2) sqrt(L~). The movement is
+    sum ||z_t - (x_t, ..)||^2 <= (m-1) m (2m-1)/6 * sum eta_t^2 ||g_t||^2, where by cap, then logarithm,
+    sum eta_t^2 f~_t <= D^2/(2 beta m^2) * (1 + ln max(1, L~/(8 beta m^2 D^2))).
     """
     _positive(beta=beta, m=m)
     _non_negative(l_star=l_star, diameter=diameter)

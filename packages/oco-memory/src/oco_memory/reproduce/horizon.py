@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from oco_memory import (
     Box,
     FirstOrderOGD,
     LazyExponentialWeights,
+    Learner,
     QuadraticMemoryLoss,
     memory_ogd_eta,
     play,
@@ -35,18 +37,18 @@ class HorizonConfig:
     horizons: tuple[int, ...] = (1000, 4000, 16_000, 64_000)  # rounds
     memory: int = 5
     cells: int = 201  # grid points of [-1, 1] for Algorithm 1
-    runs: int = 20
+    runs: int = 100
 
 
 @paper.experiment(
-    smoke=HorizonConfig(horizons=(250, 1000, 4000), runs=10),
+    smoke=HorizonConfig(horizons=(250, 1000, 4000), runs=20),
     laptop=HorizonConfig(),
-    paper=HorizonConfig(horizons=(1000, 10_000, 100_000, 1_000_000, 10_000_000), runs=50),
+    paper=HorizonConfig(horizons=(1000, 10_000, 100_000, 1_000_000, 10_000_000)),
     seeds={"smoke": 2, "laptop": 3, "paper": 3},
     minutes={"laptop": 1.0, "paper": 300},
 )
 def horizon(config: HorizonConfig, run: Run) -> None:
-    """Loss against T at L* = 0, smooth and non-smooth, beside horizon-tuned, anytime and hindsight-tuned steps."""
+    """Loss against T at L* = 0, smooth, late and non-smooth, beside horizon-tuned, anytime and best steps."""
     box = Box(np.array([-1.0]), np.array([1.0]))
     rows = []
     for rounds in run.progress(config.horizons, "horizons"):
@@ -54,6 +56,10 @@ def horizon(config: HorizonConfig, run: Run) -> None:
         learner = FirstOrderOGD(box, config.memory, x0=np.array([-1.0]))
         rows += _row("smooth", rounds, {FIRST_ORDER: play(learner, smooth).total})
         rows += _row("smooth", rounds, _descents(smooth, box, 1.5))
+        late: LossList = [None] * (rounds // 2) + smooth[rounds // 2 :]
+        learner = FirstOrderOGD(box, config.memory, x0=np.array([-1.0]))
+        rows += _row("smooth, late", rounds, {FIRST_ORDER: play(learner, late).total})
+        rows += _row("smooth, late", rounds, _descents(late, box, 1.5))
         absolute = _constant_game(AbsMemoryLoss, 0.35, config.memory, rounds, scale=1 / 1.35)
         lazy = play_finite(absolute, box.grid(config.cells), runs=config.runs, random_state=run.rng)
         rows += _row("non-smooth", rounds, {FIRST_ORDER: float(lazy.totals.mean())})
@@ -62,6 +68,9 @@ def horizon(config: HorizonConfig, run: Run) -> None:
     run.table("loss", frame)
     loss = frame.set_index(["instance", "method", "horizon"]).loss
     first, last = config.horizons[0], config.horizons[-1]
+    for name, method in (("first_order", FIRST_ORDER), ("anytime", ANYTIME)):
+        growth = loss["smooth, late", method, last] / loss["smooth, late", method, first]
+        run.measure(f"growth_{name}_late", growth)
     for key, instance in (("smooth", "smooth"), ("nonsmooth", "non-smooth")):
         for name, method in (("first_order", FIRST_ORDER), ("tuned", TUNED), ("anytime", ANYTIME)):
             run.measure(f"growth_{name}_{key}", loss[instance, method, last] / loss[instance, method, first])
@@ -120,7 +129,7 @@ def _padding_invariant(box: Box, memory: int, rng: np.random.Generator) -> bool:
             padded.insert(position + shift, zero if shift % 2 else None)
             kept[position + shift] = False
         seed = int(rng.integers(2**31))
-        makers = [lambda seed=seed: LazyExponentialWeights(box, memory, random_state=seed)]
+        makers: list[Callable[[], Learner]] = [lambda seed=seed: LazyExponentialWeights(box, memory, random_state=seed)]
         if kind is QuadraticMemoryLoss:
             makers.append(lambda: FirstOrderOGD(box, memory))
         for make in makers:
@@ -132,11 +141,15 @@ def _padding_invariant(box: Box, memory: int, rng: np.random.Generator) -> bool:
 @paper.figures(horizon)
 def horizon_figures(tables: dict[str, pd.DataFrame]) -> dict:
     frame = tables["loss"]
-    names = {"smooth": "smooth: Algorithm 2", "non-smooth": "non-smooth: Algorithm 1"}
-    fig, axes = plotting.subplots(1, 2, sharey=True, figsize=(9.5, 4.0))
+    names = {
+        "smooth": "smooth: Algorithm 2",
+        "smooth, late": "no loss in the first half",
+        "non-smooth": "non-smooth: Algorithm 1",
+    }
+    fig, axes = plotting.subplots(1, 3, sharey=True, figsize=(12.0, 4.0))
     for ax, (instance, title) in zip(axes, names.items(), strict=True):
         plotting.mean_curve(ax, frame[frame.instance == instance], x="horizon", y="loss", by="method")
         ax.set(xscale="log", yscale="log", xlabel="rounds T", title=title)
     axes[0].set_ylabel("total loss (best decision: 0)")
-    axes[0].legend(fontsize="small")
+    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize="small")
     return {"loss_vs_horizon": fig}

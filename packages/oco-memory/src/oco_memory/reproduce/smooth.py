@@ -142,8 +142,8 @@ class SmoothComparisonConfig:
     smoke=SmoothComparisonConfig(rounds=300, instances=2, cells=(33, 17, 9), runs=5, timing_rounds=60),
     laptop=SmoothComparisonConfig(),
     paper=SmoothComparisonConfig(rounds=50_000, memories=(2, 5, 10, 20), instances=30, cells=(257, 129, 41), runs=50),
-    seeds={"smoke": 2, "laptop": 3, "paper": 10},
-    minutes={"laptop": 1.5, "paper": 600},
+    seeds={"smoke": 2, "laptop": 5, "paper": 10},
+    minutes={"laptop": 1.0, "paper": 600},
 )
 def smooth_comparison(config: SmoothComparisonConfig, run: Run) -> None:
     """Regret of both algorithms with noise (L* > 0) and without, in 1, 2 and 3 dimensions; time a round."""
