@@ -79,7 +79,7 @@ class ResidualLoss(MemoryLoss):
         self,
         C: ArrayLike,
         a: ArrayLike,
-        scale: ArrayLike = 1.0,
+        scale: float | int | ArrayLike = 1.0,
     ) -> None:
         C, a = np.asarray(C, dtype=float), np.asarray(a, dtype=float)
         if C.ndim != 3 or C.shape[1] < 1:

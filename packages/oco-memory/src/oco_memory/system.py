@@ -35,7 +35,7 @@ class LinearSystem:
         self.dx, self.du = self.B.shape
 
     def closed_loop(self, K: ArrayLike | None) -> Float[np.ndarray, "dx dx"]:
-        """A - B K for K (du, dx), None being zero. ValueError if its spectral radius is >= 1, or K has another shape."""
+        """A - B K for K (du, dx), None being zero. ValueError for a spectral radius >= 1 or a K of another shape."""
         A_K = self.A - self.B @ self.gain(K)
         radius = float(np.abs(np.linalg.eigvals(A_K)).max())
         if radius >= 1.0:
