@@ -91,7 +91,7 @@ class InventoryLoss(MemoryLoss):
     def unary(self, x: Float[np.ndarray, "*batch d"]) -> Values:
         return self._cost(x[..., 0])
 
-    def _cost(self, position: np.ndarray) -> Values:
+    def _cost(self, position: np.ndarray | float) -> Values:
         net = position - self.lead_demand
         return self.holding * np.maximum(net, 0.0) + self.backlog * np.maximum(-net, 0.0)
 

@@ -98,7 +98,7 @@ class Ball(DecisionSet):
         offset = x - self.center
         along = float(offset @ direction)
         half = math.sqrt(max(0.0, along**2 + self.radius**2 - float(offset @ offset)))
-        return -along - half, -along + half
+        return min(0.0, -along - half), max(0.0, -along + half)
 
     def cvxpy_constraints(self, x: cvxpy.Variable) -> list[Any]:
         import cvxpy

@@ -44,7 +44,7 @@ def nonsmooth(config: NonsmoothConfig, run: Run) -> None:
     for kind, n, losses in run.progress(list(_instances(config, run.rng)), "instances"):
         known = play_finite(losses, points, eta="known", runs=config.runs, random_state=run.rng)
         doubling = play_finite(losses, points, eta="doubling", runs=config.runs, random_state=run.rng)
-        ogd = play(MemoryOGD(box, config.memory, ogd_eta, x0=points[0]), losses)
+        ogd = play(MemoryOGD(box, config.memory, ogd_eta), losses)
         clock = known.eta_mean * known.unary_totals - known.redraws
         rows.append(
             {
@@ -78,7 +78,9 @@ def nonsmooth(config: NonsmoothConfig, run: Run) -> None:
     run.measure("largest_total_over_bound", frame.total_over_bound.max())
     run.measure("redraws_within_bound", bool((frame.redraws_over_se <= 3).all()))
     run.measure("redraws_share_of_rounds", (biased.redraws / biased.index.to_numpy()).max())
-    run.measure("ogd_regret_over_lazy", float((biased.regret_ogd / biased.regret).iloc[-1]))
+    ogd_over_lazy = biased.regret_ogd / biased.regret
+    run.measure("ogd_over_lazy_smallest_lstar", ogd_over_lazy.iloc[0])
+    run.measure("ogd_over_lazy_largest_lstar", ogd_over_lazy.iloc[-1])
 
 
 def _instances(config: NonsmoothConfig, rng: np.random.Generator) -> list[tuple[str, int, LossList]]:

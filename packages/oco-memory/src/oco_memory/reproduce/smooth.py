@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import NullFormatter
 
 from claimlab import Run, costs, plotting, stats
 from oco_memory import (
@@ -232,6 +233,7 @@ def smooth_figures(tables: dict[str, pd.DataFrame]) -> dict:
         ylabel="policy regret",
         title="Algorithm 2, random targets",
     )
+    left.xaxis.set_minor_formatter(NullFormatter())
     left.legend()
     sweep = tables["sweep"]
     adaptive = sweep[sweep.eta == "self-confident"].assign(
@@ -259,6 +261,7 @@ def comparison_figures(tables: dict[str, pd.DataFrame]) -> dict:
         ylabel="regret of Algorithm 1 (grid)",
         title="Rotated quadratics, L* > 0",
     )
+    left.xaxis.set_minor_formatter(NullFormatter())
     left.legend()
     plotting.mean_curve(right, timing, x="points", y="time_ratio")
     right.axhline(1.0, color="k", linestyle=":", linewidth=1)
