@@ -203,6 +203,20 @@ def test_hit_and_run_draws_a_truncated_gaussian():
         assert stats.kstest(np.array(draws)[:, axis], law.cdf).pvalue > 1e-3
 
 
+def test_hit_and_run_draws_a_laplace_law():
+    """exp(-6|x|) in [-1, 1], whose kink and tails show a wrong slice level."""
+    rng, x, draws = np.random.default_rng(0), np.zeros(1), []
+    for _ in range(2000):
+        x = hit_and_run(lambda y: float(-6 * abs(y[0])), INTERVAL, x, 5, rng)
+        draws.append(x[0])
+    floor = math.exp(-6)
+
+    def cdf(v):
+        return np.where(v < 0, np.exp(6 * v) - floor, 2 - floor - np.exp(-6 * v)) / (2 - 2 * floor)
+
+    assert stats.kstest(np.array(draws), cdf).pvalue > 1e-3
+
+
 def test_hit_and_run_learner_agrees_with_the_grid():
     """Same weights in one dimension: mean losses within Monte-Carlo error."""
     rng = np.random.default_rng(6)

@@ -140,7 +140,9 @@ class SmoothComparisonConfig:
 
 
 @paper.experiment(
-    smoke=SmoothComparisonConfig(rounds=300, instances=2, cells=(33, 17, 9), runs=5, timing_rounds=60),
+    smoke=SmoothComparisonConfig(
+        rounds=300, instances=2, cells=(33, 17, 9), runs=5, timing_cells=(17, 65), timing_rounds=30
+    ),
     laptop=SmoothComparisonConfig(),
     paper=SmoothComparisonConfig(rounds=50_000, memories=(2, 5, 10, 20), instances=30, cells=(257, 129, 41), runs=50),
     seeds={"smoke": 2, "laptop": 5, "paper": 10},
