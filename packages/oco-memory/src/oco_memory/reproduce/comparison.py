@@ -27,7 +27,7 @@ class ComparisonConfig:
 
 
 @paper.experiment(
-    smoke=ComparisonConfig(horizons=(150, 600)),
+    smoke=ComparisonConfig(horizons=(100, 400)),
     laptop=ComparisonConfig(),
     paper=ComparisonConfig(horizons=(1000, 10_000, 100_000, 1_000_000)),
     seeds={"smoke": 2, "laptop": 3, "paper": 20},

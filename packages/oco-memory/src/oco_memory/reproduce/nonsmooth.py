@@ -29,10 +29,10 @@ class NonsmoothConfig:
 
 
 @paper.experiment(
-    smoke=NonsmoothConfig(horizon=600, informative=(100, 200, 400), sequences=2, runs=10),
+    smoke=NonsmoothConfig(horizon=600, informative=(100, 200, 400), sequences=1, runs=10),
     laptop=NonsmoothConfig(),
     paper=NonsmoothConfig(horizon=1_000_000, informative=tuple(100 * 2**k for k in range(13)), sequences=10, runs=50),
-    seeds={"smoke": 3, "laptop": 5, "paper": 10},
+    seeds={"smoke": 2, "laptop": 5, "paper": 10},
     minutes={"laptop": 0.5, "paper": 60},
 )
 def nonsmooth(config: NonsmoothConfig, run: Run) -> None:

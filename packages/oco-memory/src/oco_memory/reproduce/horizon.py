@@ -41,7 +41,7 @@ class HorizonConfig:
 
 
 @paper.experiment(
-    smoke=HorizonConfig(horizons=(250, 1000, 4000), runs=20),
+    smoke=HorizonConfig(horizons=(250, 1000, 2000), runs=20),
     laptop=HorizonConfig(),
     paper=HorizonConfig(horizons=(1000, 10_000, 100_000, 1_000_000, 10_000_000)),
     seeds={"smoke": 2, "laptop": 3, "paper": 3},

@@ -69,7 +69,7 @@ def test_smooth_bounds_hold_on_random_games(seed):
     dim, memory = int(rng.integers(1, 4)), int(rng.integers(1, 7))
     losses = random_smooth_losses(80, dim, memory, rng)
     ball = Ball(np.zeros(dim), 1.0)
-    beta = max(loss.beta for loss in losses)
+    beta = max(loss.beta for loss in losses if loss is not None and loss.beta is not None)
     l_star = best_fixed(losses, ball)[1]
     for share in (0.02, 0.2, 0.9):
         eta = share / (memory * beta)

@@ -44,7 +44,7 @@ class SmoothBoundConfig:
 
 
 @paper.experiment(
-    smoke=SmoothBoundConfig(instances=20, rounds=60, horizons=(250, 1000, 4000), sweep_memories=(1, 5)),
+    smoke=SmoothBoundConfig(instances=15, rounds=40, horizons=(250, 500, 1000), sweep_memories=(1, 5)),
     laptop=SmoothBoundConfig(),
     paper=SmoothBoundConfig(
         instances=2000,
@@ -140,7 +140,9 @@ class SmoothComparisonConfig:
 
 
 @paper.experiment(
-    smoke=SmoothComparisonConfig(rounds=300, instances=2, cells=(33, 17, 9), runs=5, timing_rounds=60),
+    smoke=SmoothComparisonConfig(
+        rounds=200, instances=2, cells=(33, 17, 9), runs=5, timing_cells=(17, 65), timing_rounds=30
+    ),
     laptop=SmoothComparisonConfig(),
     paper=SmoothComparisonConfig(rounds=50_000, memories=(2, 5, 10, 20), instances=30, cells=(257, 129, 41), runs=50),
     seeds={"smoke": 2, "laptop": 5, "paper": 10},

@@ -12,6 +12,7 @@ from oco_memory import (
     FirstOrderOGD,
     L1Cost,
     LazyEWController,
+    LazyExponentialWeights,
     LinearFeedback,
     LinearSystem,
     OnlineController,
@@ -118,6 +119,7 @@ def test_surrogate_loss_is_the_counterfactual_run():
     maps, w = SurrogateMap(system, K, H, S), rng.standard_normal((40, 3))
     cost = QuadraticCost(np.diag([1.0, 2.0, 0.0]), np.eye(2))
     loss = surrogate_losses(maps, w, [cost] * 40)[t]
+    assert loss is not None
     M = rng.standard_normal((S + 1, H, 2, 3))  # M[k] is played in round t - S + k
     A_K = system.A - system.B @ K
     y = np.zeros(3)
@@ -132,6 +134,7 @@ def test_surrogate_loss_is_the_counterfactual_run():
     assert loss.unary_grad(flat) == pytest.approx(numeric, rel=1e-5, abs=1e-6)
     hessian = np.array([loss.unary_grad(flat + e) - loss.unary_grad(flat) for e in np.eye(len(flat))])
     assert loss.unary_beta == pytest.approx(np.linalg.eigvalsh(hessian).max())
+    assert loss.unary_beta is not None and loss.beta is not None
     assert loss.unary_beta <= (S + 1) * loss.beta * (1 + 1e-9)
 
 
@@ -140,7 +143,8 @@ def test_controllers_play_what_their_learners_play_on_the_losses():
     rng = np.random.default_rng(4)
     system = rng_system(rng, 2, 2)
     w = sinusoids(120, 2, rng)
-    costs: list[ControlCost | None] = [None] * 9 + [QuadraticCost(np.eye(2), 0.1 * np.eye(2))] * 111
+    costs: list[ControlCost | None] = [None] * 9
+    costs += [QuadraticCost(np.eye(2), 0.1 * np.eye(2))] * 111
     maps = SurrogateMap(system, None, 3, 6)
     losses = surrogate_losses(maps, w, costs)
     for make in (
@@ -216,7 +220,8 @@ def test_sampled_gain_controls_the_l1_norm():
     """One gain on a grid that holds the cancelling one: loss stops growing, no gradient used."""
     system = rotation_plant()
     w = rotating_disturbance(1500, 2, 1.0, np.random.default_rng(9))
-    costs: list[ControlCost | None] = [None] * 7 + [L1Cost()] * 1493
+    costs: list[ControlCost | None] = [None] * 7
+    costs += [L1Cost()] * 1493
     basis = -rotation(1.0)[None, None]
     controller = LazyEWController(
         system, basis, (np.array([0.0]), np.array([2.0])), np.sqrt(2) / 0.4, S=6, random_state=0
@@ -224,6 +229,7 @@ def test_sampled_gain_controls_the_l1_norm():
     run = simulate(system, controller, w, costs)
     assert run.costs[-300:].sum() < 0.02 * run.total
     assert controller.policy == pytest.approx(basis[0], abs=0.05)
+    assert isinstance(controller.learner, LazyExponentialWeights)
     assert controller.learner.n_redraws_ < 100
 
 

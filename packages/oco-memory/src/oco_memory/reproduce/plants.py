@@ -31,7 +31,7 @@ from .control import FREQUENCY, POLICY_LENGTH, RADIUS, SHOCK_SHARE, make_game
 from .paper import paper
 
 TRUNCATION = 1e-2  # ||(A - B K)^S||
-GAIN_RUNS = 50  # runs of the sampled controller
+GAIN_RUNS = 200  # runs of the sampled controller
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PlantsConfig:
 
 
 @paper.experiment(
-    smoke=PlantsConfig(horizons=(150, 600)),
+    smoke=PlantsConfig(horizons=(150, 450)),
     laptop=PlantsConfig(),
     paper=PlantsConfig(horizons=(10_000, 1_000_000)),
     seeds={"smoke": 1, "laptop": 3, "paper": 10},

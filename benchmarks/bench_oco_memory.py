@@ -17,6 +17,7 @@ from oco_memory import (
 from oco_memory.instances import absolute_losses, quadratic_losses
 from oco_memory.learner import Learner
 from oco_memory.plants import rotation_plant, sinusoids
+from oco_memory.weights import GridLaw
 
 
 def drive(learner: Learner, losses: list) -> None:
@@ -33,6 +34,7 @@ def test_gradient_step_beside_the_grid(compare):
     lazy = LazyExponentialWeights(box, 5, cells=65, loss_range=10.0, random_state=0)
     drive(gradient, losses * 20)
     drive(lazy, losses * 20)
+    assert isinstance(lazy.law, GridLaw)
     best = lazy.law.points[lazy.law.probabilities.argmax()]
     assert np.linalg.norm(gradient.play() - best) < 0.3  # both near the optimum
     compare(
@@ -54,7 +56,9 @@ def test_lazy_beside_redrawing(compare):
     ]
     for learner in learners:
         drive(learner, losses)
-    assert np.array_equal(learners[0].law.probabilities, learners[1].law.probabilities)
+    one, other = (learner.law for learner in learners)
+    assert isinstance(one, GridLaw) and isinstance(other, GridLaw)
+    assert np.array_equal(one.probabilities, other.probabilities)
     compare(
         "round of LazyExponentialWeights, N = 10,000",
         lambda: drive(learners[0], losses),
