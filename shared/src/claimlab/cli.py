@@ -199,8 +199,7 @@ def report_command(
         if readme is not None:
             report.update_readme(paper)
     if readme is not None:
-        text = readme.read_text(encoding="utf-8")
-        write_atomic(readme, report.between_markers(text, "scoreboard", report.scoreboard(loaded), readme))
+        report.update_root_readme(readme, _papers(None))
 
 
 @assets_app.command("list")
