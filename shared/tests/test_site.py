@@ -245,6 +245,7 @@ def test_drawings_without_interval_or_value():
     assert drawing(Interval(1.0, nan, nan), (0, inf)).span is None
     exact = drawing(Interval(0.0, 0.0, 0.0), (-inf, 0.0))
     assert exact.value == exact.bounds[0] == exact.accepted[1] == WIDTH / 2
+    assert drawing(Interval(2.0, 1.0, 3.0), []).accepted == (0.0, 0.0)
     between = drawing(Interval(0.5, 0.4, 0.6), (0.0, 1.0))
     assert len(between.bounds) == 2 and between.value == WIDTH / 2
 

@@ -246,10 +246,15 @@ def print_results(console: Console, paper: Paper, scale: str, results: Sequence[
 BENCHMARK_COLUMNS = ("paper", "what", "peer", "time ours / peer's", "target", "machine")
 
 
+def missed(row: Mapping[str, Any]) -> bool:
+    """Whether a timing is above its target."""
+    return row["target"] is not None and row["ratio"] > row["target"]
+
+
 def benchmark_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     """One timing against a peer, in words; a missed target is said, not hidden."""
     target = "–" if row["target"] is None else f"≤ {row['target']:g}"
-    if row["target"] is not None and row["ratio"] > row["target"]:
+    if missed(row):
         target += " (missed)"
     ratio = f"{number(row['ratio'])} ({number(row['low'])} to {number(row['high'])})"
     return row["paper"], row["what"], row["peer"], ratio, target, f"{row['cpu']}, {row['date']}"

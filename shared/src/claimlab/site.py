@@ -35,7 +35,8 @@ class Drawing(NamedTuple):
 
 
 def drawing(interval: Sequence[float], accepted: Sequence[float]) -> Drawing | None:
-    """Lay out an interval and the accepted range on one line; None where there is nothing finite to draw."""
+    """Lay out an interval and the accepted range on one line; None where there is nothing finite to draw.
+    Without a range (`accepted` is empty) nothing is shaded."""
     value, *ends = interval
     if not math.isfinite(value):
         return None
@@ -47,8 +48,10 @@ def drawing(interval: Sequence[float], accepted: Sequence[float]) -> Drawing | N
     def place(x: float) -> float:
         return round(EDGE + (WIDTH - 2 * EDGE) * (min(max(x, first), last) - first) / (last - first), 1)
 
-    low, high = accepted
-    region = (place(low) if low > first else 0.0, place(high) if high < last else WIDTH)
+    region = (0.0, 0.0)
+    if accepted:
+        low, high = accepted
+        region = (place(low) if low > first else 0.0, place(high) if high < last else WIDTH)
     span = None if any(map(math.isnan, ends)) else (place(ends[0]), place(ends[1]))
     return Drawing(region, [place(x) for x in accepted if math.isfinite(x)], place(value), span)
 
