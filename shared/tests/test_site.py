@@ -184,6 +184,7 @@ def test_a_run_of_a_paper_without_record_is_shown(toy):
     assert toy("report", "toy", "--out", "site").returncode == 0
     text = Document(toy.folder / "site" / "papers" / "toy.html").text
     assert "There is no record to compare it with." in text and "✓ reproduced" in text and "not run" in text
+    assert "no measure" not in text, "claims of experiments that did not run are not judged"
 
 
 def test_an_unwritable_folder_is_one_clear_line(toy):
