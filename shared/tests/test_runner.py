@@ -53,7 +53,14 @@ def test_ctrl_c_keeps_what_is_finished(toy):
     environment = toy.environment(TOY_HANG="1")
     command = toy.command("run", "toy", "--scale", "smoke", "--jobs", "2", "--out", str(toy.out))
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Where the tests themselves run in the background of a shell, Ctrl-C is ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         wait_for(lambda: toy.result("draws", 2).exists() and toy.result("line", 0).exists())
         os.killpg(process.pid, signal.SIGINT)
