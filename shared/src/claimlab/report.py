@@ -174,7 +174,7 @@ def record_sentence(paper: Paper, scale: Scale, results: Sequence[ClaimResult]) 
     section = regression.load(paper)[scale]
     return (
         f"Recorded at {scale} scale on {section['date'][:10]} ({section['cpu']}, Python {section['python']}, "
-        f"{section['cpu_seconds'] / 60:.1f} process-minutes): {summary(results)}. "
+        f"{section['cpu_seconds'] / 60:.1f} CPU-minutes): {summary(results)}. "
         f"How much of the paper could be read: {paper.info.evidence}."
     )
 

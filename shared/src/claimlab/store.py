@@ -176,7 +176,7 @@ def _plain(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def provenance(seed: int, threads: int, seconds: float, peak_mib: float) -> dict[str, Any]:
+def provenance(seed: int, threads: int, seconds: float, cpu_seconds: float, peak_mib: float) -> dict[str, Any]:
     """Where and how a number was made, as the process that made it sees it."""
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -187,6 +187,7 @@ def provenance(seed: int, threads: int, seconds: float, peak_mib: float) -> dict
         "threads": threads,
         "seed": seed,
         "seconds": round(seconds, 3),
+        "cpu_seconds": round(cpu_seconds, 3),
         "peak_memory_mib": round(peak_mib, 1),
     }
 

@@ -35,7 +35,7 @@ SMALL_MODEL = FPRMConfig(
     norm_placement="output",
 )
 SMALL_RECIPE = Recipe(
-    steps=350,
+    steps=280,
     batch_size=32,
     learning_rate=4e-3,
     bptt=4,

@@ -25,7 +25,7 @@ from .declaration import paper
 
 SMALL_MODEL = FPRMConfig.state_tracking(vocab_size=6, seq_len=24, hidden_size=32, num_heads=4, ffn_multiple=8)
 SMALL_RECIPE = Recipe(
-    steps=600,
+    steps=500,
     batch_size=32,
     learning_rate=6e-3,
     bptt=4,
