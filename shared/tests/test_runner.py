@@ -26,7 +26,8 @@ def test_a_second_run_finds_everything_done_and_force_runs_again(toy, tmp_path):
 
 def test_processor_time_leaves_out_waiting(toy):
     source = toy.folder / "toy" / "reproduce.py"
-    source.write_text(source.read_text().replace("    for _ in run.progress", "    time.sleep(2)\n    for _ in run.progress"))
+    text = source.read_text()
+    source.write_text(text.replace("    for _ in run.progress", "    time.sleep(2)\n    for _ in run.progress"))
     assert toy("run", "toy", "--scale", "smoke").returncode == 0
     provenances = [json.loads(path.read_text())["provenance"] for path in toy.out.rglob("result.json")]
     waited = [p for p in provenances if p["seconds"] > 2]
