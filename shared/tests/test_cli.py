@@ -46,7 +46,7 @@ def test_dry_run_prints_settings_and_runs_nothing(toy):
         (["run", "toy", "--seeds", "0"], "--seeds 0: expected 1 or more"),
         (["run", "toy", "--jobs", "0"], "--jobs 0: expected 1 or more"),
         (["run", "toy", "--first-seed", "-1"], "--first-seed -1: expected 0 or more"),
-        (["report", "toy", "--readme", "nope.md"], "No such file or directory: 'nope.md'"),
+        (["report", "toy", "--readme", "nope.md"], "error: [Errno 2] No such file or directory: "),
         (["record", "toy", "--scale", "smoke"], "toy at smoke scale is unfinished: draws, line; run it first"),
         (["assets", "fetch", "nope"], "no asset 'nope'; known: smollm2, mnist"),
     ],
