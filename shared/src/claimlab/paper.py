@@ -87,8 +87,9 @@ class Experiment:
                 values[name] = TypeAdapter(limits[name]).validate_python(parsed)
             except ValidationError as error:
                 reason = error.errors()[0]["msg"]
+                expected = getattr(types[name], "__name__", types[name])
                 raise ClaimlabError(
-                    f"--set {name}={text}: expected {types[name]} for {self.name}.{name} ({reason})"
+                    f"--set {name}={text}: expected {expected} for {self.name}.{name} ({reason})"
                 ) from None
         try:
             return dataclasses.replace(config, **values)
