@@ -26,17 +26,17 @@ def test_dry_run_prints_settings_and_runs_nothing(toy):
             "has this field; fields: centre, data_file, n, points, sizes",
         ),
         (["run", "toy", "--set", "line.n=3"], "no selected experiment has this field"),
-        (["run", "toy", "--set", "n=many"], "--set n=many: expected <class 'int'> for draws.n"),
+        (["run", "toy", "--set", "n=many"], "--set n=many: expected int for draws.n"),
         (["run", "toy", "--set", "n=2.5"], "--set n=2.5"),
         (["run", "toy", "--set", "n=-1"], "expected n > 0, got -1"),
         (["run", "toy", "--set", "n"], "--set n: expected field=value"),
         (
             ["run", "toy", "--set", "points=0"],
-            "--set points=0: expected <class 'int'> for line.points (Input should be gr",
+            "--set points=0: expected int for line.points (Input should be greater",
         ),
         (
             ["run", "toy", "--set", "points=-3"],
-            "--set points=-3: expected <class 'int'> for line.points (Input should be",
+            "--set points=-3: expected int for line.points (Input should be",
         ),
         (
             ["run", "toy", "--set", "sizes=[]"],

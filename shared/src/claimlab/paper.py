@@ -87,10 +87,9 @@ class Experiment:
                 values[name] = TypeAdapter(limits[name]).validate_python(parsed)
             except ValidationError as error:
                 reason = error.errors()[0]["msg"]
-                expected = getattr(types[name], "__name__", types[name])
-                raise ClaimlabError(
-                    f"--set {name}={text}: expected {expected} for {self.name}.{name} ({reason})"
-                ) from None
+                expected = types[name].__name__ if isinstance(types[name], type) else types[name]
+                told = f"--set {name}={text}: expected {expected} for {self.name}.{name} ({reason})"
+                raise ClaimlabError(told) from None
         try:
             return dataclasses.replace(config, **values)
         except ValueError as error:  # the configuration's own validation
