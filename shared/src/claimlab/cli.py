@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -11,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from claimlab import assets, regression, report
+from claimlab import assets, regression, report, site
 from claimlab.claims import ClaimResult, judge
 from claimlab.errors import ClaimlabError
 from claimlab.paper import Paper, Scale, load_paper, paper_names
@@ -25,12 +26,27 @@ app.add_typer(assets_app, name="assets")
 console = Console(width=None if sys.stdout.isatty() else 140)
 errors = Console(stderr=True)
 
+
+def _at_least(least: int) -> Callable[[typer.CallbackParam, int | None], int | None]:
+    """A check of an option's number, for an error of one line that names the number."""
+
+    def check(param: typer.CallbackParam, value: int | None) -> int | None:
+        if value is not None and value < least:
+            raise ClaimlabError(f"{param.opts[0]} {value}: expected {least} or more")
+        return value
+
+    return check
+
+
 OutOption = Annotated[Path, typer.Option("--out", help="Results folder.")]
 ScaleOption = Annotated[str, typer.Option("--scale", help="smoke, laptop or paper.")]
-JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes (default: one a core).")]
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", callback=_at_least(1), help="Processes (default: one a core).")
+]
 PaperArgument = Annotated[str, typer.Argument(help="Slug of an installed paper; see `claimlab list`.")]
 PapersArgument = Annotated[list[str] | None, typer.Argument(help="Slugs (default: every installed paper).")]
 RESULTS = Path("results")
+BENCHMARKS = Path("benchmarks/results.json")
 
 
 def _scale(text: str) -> Scale:
@@ -73,8 +89,10 @@ def run(
     paper: PaperArgument,
     scale: ScaleOption = "laptop",
     experiment: Annotated[list[str] | None, typer.Option(help="Only this experiment (may be repeated).")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each experiment.")] = None,
-    first_seed: Annotated[int, typer.Option(min=0, help="First seed; results are kept apart from the usual ones.")] = 0,
+    seeds: Annotated[int | None, typer.Option(callback=_at_least(1), help="Seeds of each experiment.")] = None,
+    first_seed: Annotated[
+        int, typer.Option(callback=_at_least(0), help="First seed; results are kept apart from the usual ones.")
+    ] = 0,
     jobs: JobsOption = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Override a setting; marks the run custom.")
@@ -110,7 +128,7 @@ def run(
         told = f"nothing had to be run: all {outcome.kept} seeds were finished"
     console.print(f"{told}. Results: {store.directory}", highlight=False, soft_wrap=True)
     for failure in outcome.failures:
-        errors.print(failure, style="red", highlight=False, markup=False)
+        errors.print(failure, style="red", highlight=False, markup=False, soft_wrap=True)
     if outcome.failures:
         raise typer.Exit(1)
 
@@ -146,7 +164,7 @@ def check(
         store = Store(out, Plan.make(paper, _scale(scale)))
         outcome, results = _execute(store, jobs=jobs)
         for failure in outcome.failures:
-            errors.print(failure, style="red", highlight=False, markup=False)
+            errors.print(failure, style="red", highlight=False, markup=False, soft_wrap=True)
         changes = regression.compare(section, store.measures(), results)
         bad = bool(outcome.failures) or outcome.interrupted or any(c.failed for c in changes)
         failed |= bad
@@ -186,9 +204,12 @@ def _fresh_results(paper: Paper, scale: Scale, out: Path) -> tuple[int, list[Cla
 @app.command("report")
 def report_command(
     papers: PapersArgument = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write the static site to.")] = None,
     readme: Annotated[Path | None, typer.Option(help="Root README whose scoreboard is brought up to date.")] = None,
+    results: Annotated[Path, typer.Option(help="Results folder: runs found there stand beside the record.")] = RESULTS,
+    benchmarks: Annotated[Path, typer.Option(help="Timings that the site shows.")] = BENCHMARKS,
 ) -> None:
-    """Print the recorded claims; with --readme, write the scoreboard and every package's table."""
+    """Print the recorded claims; with --out, write the site; with --readme, the README's tables."""
     loaded = _papers(papers)
     for paper in loaded:
         best = report.best_recorded(paper)
@@ -199,8 +220,10 @@ def report_command(
         if readme is not None:
             report.update_readme(paper)
     if readme is not None:
-        text = readme.read_text(encoding="utf-8")
-        write_atomic(readme, report.between_markers(text, "scoreboard", report.scoreboard(loaded), readme))
+        report.update_root_readme(readme, _papers(None))
+    if out is not None:
+        first = site.build(loaded, out, out=results, benchmarks=benchmarks)
+        console.print(f"wrote {first}", highlight=False, soft_wrap=True)
 
 
 @assets_app.command("list")
@@ -230,7 +253,7 @@ def main() -> None:
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
         app(arguments, standalone_mode=True)
-    except ClaimlabError as error:
+    except (ClaimlabError, OSError) as error:
         if debug:
             raise
         errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)

@@ -3,6 +3,7 @@
 results/<paper>/<scale>/<experiment>/seed-<n>/result.json   measures, settings, provenance; written last
                                               <table>.csv
                                               <figure>.png, .svg
+                                              error.txt     in its place: the traceback of what failed
 results/<paper>/<scale>/figures/                            figures over seeds
 results/<paper>/<scale>/claims.md, claims.json              the judged claims
 """
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -34,6 +35,8 @@ from claimlab.errors import ClaimlabError
 from claimlab.plan import Plan, Task
 from claimlab.run import Recorded
 from claimlab.stats import Interval
+
+ERROR_FILE = "error.txt"
 
 
 @dataclass
@@ -98,6 +101,7 @@ class Store:
             "provenance": result.provenance,
         }
         write_atomic(directory / "result.json", json.dumps(record, indent=1, default=str, ensure_ascii=False))
+        (directory / ERROR_FILE).unlink(missing_ok=True)
 
     def record(self, task: Task) -> dict[str, Any] | None:
         """The parsed result.json; None where the seed is not finished with this code and these settings.
@@ -166,7 +170,8 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         part.write_bytes(data)
         os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may be what is wrong
+            part.unlink()
         raise ClaimlabError(f"cannot write {path}: {error.strerror}; what was finished before is kept") from None
 
 
@@ -175,7 +180,7 @@ def _plain(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def provenance(seed: int, threads: int, seconds: float, peak_mib: float) -> dict[str, Any]:
+def provenance(seed: int, threads: int, seconds: float, cpu_seconds: float, peak_mib: float) -> dict[str, Any]:
     """Where and how a number was made, as the process that made it sees it."""
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -186,6 +191,7 @@ def provenance(seed: int, threads: int, seconds: float, peak_mib: float) -> dict
         "threads": threads,
         "seed": seed,
         "seconds": round(seconds, 3),
+        "cpu_seconds": round(cpu_seconds, 3),
         "peak_memory_mib": round(peak_mib, 1),
     }
 

@@ -12,7 +12,7 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 
 from ..arms import ARMS, get_arm
 from ..config import FPRMConfig, SolverConfig
@@ -35,7 +35,7 @@ SMALL_MODEL = FPRMConfig(
     norm_placement="output",
 )
 SMALL_RECIPE = Recipe(
-    steps=350,
+    steps=280,
     batch_size=32,
     learning_rate=4e-3,
     bptt=4,
@@ -55,10 +55,10 @@ class MazeConfig:
     model: FPRMConfig = SMALL_MODEL
     recipe: Recipe = SMALL_RECIPE
     arms: tuple[str, ...] = ("fprm", "trm", "shallow")
-    side: int = 7  # cells of an edge, walls included
+    side: Count = 7  # cells of an edge, walls included
     openings: int = 2  # walls opened beyond a perfect maze
-    train_mazes: int = 3000
-    test_mazes: int = 400
+    train_mazes: Count = 3000
+    test_mazes: Count = 400
     train_file: Path | None = None  # CSV in the layout of Maze-Hard; needed for 30x30
     test_file: Path | None = None
     checkpoints: Path | None = None  # folder of `python -m fprm.pretrain`
@@ -157,7 +157,7 @@ def maze_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     fig, (accuracy, iterations) = plotting.subplots(1, 2, figsize=(9.5, 3.8))
     plotting.mean_curve(accuracy, tables["by_length"], x="length", y="accuracy", by="arm", labels=labels)
     accuracy.set(xlabel="steps of the shortest path", ylabel="path exactly right", ylim=(-0.02, 1.02))
-    accuracy.legend(fontsize="small")
+    fig.legend(*accuracy.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
     ours = tables["by_length"].query("arm == 'fprm'")
     plotting.mean_curve(iterations, ours, x="length", y="iterations")
     iterations.set(xlabel="steps of the shortest path", ylabel="iterations until the fixed point", ylim=(0, None))
