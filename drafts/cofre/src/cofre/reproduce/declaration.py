@@ -1,5 +1,0 @@
-"""The paper on which every experiment registers."""
-
-from claimlab import Paper
-
-paper = Paper("cofre")
