@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Counts, Run, plotting, stats
 from claimlab import costs as measuring
 
 from ..fixed_point import SJFB
@@ -30,16 +30,16 @@ GRAD = (3, 4, 5, 6)  # N_g of S-JFB
 class CostConfig:
     """Sizes of the timed models; both keep the paper's numbers of blocks."""
 
-    hidden: int = 128
-    heads: int = 4
-    cond_dim: int = 32
-    length: int = 128
-    batch: int = 4
-    vocab_sizes: tuple[int, ...] = (27, 50_257)  # small, and GPT-2's, whose cost is common to both models
-    repeats: int = 20  # alternating pairs of steps after 3 warm-ups
-    image_length: int = 64
-    image_hidden: int = 64
-    sample_steps: int = 8  # of the 12-block model; the fixed-point model spends the same block passes
+    hidden: Count = 128
+    heads: Count = 4
+    cond_dim: Count = 32
+    length: Count = 128
+    batch: Count = 4
+    vocab_sizes: Counts = (27, 50_257)  # small, and GPT-2's, whose cost is common to both models
+    repeats: Count = 20  # alternating pairs of steps after 3 warm-ups
+    image_length: Count = 64
+    image_hidden: Count = 64
+    sample_steps: Count = 8  # of the 12-block model; the fixed-point model spends the same block passes
 
 
 @paper.experiment(

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 from sklearn.neural_network import MLPClassifier
 from torch import Tensor
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Counts, Run, plotting, stats
 
 from ..data import array_source, digit_tokens, load_codes
 from ..fixed_point import SJFB
@@ -41,25 +41,25 @@ RECIPE = Recipe(
 class ImageConfig:
     """Digits quantised to `levels` tokens, or arrays of image codes from an external tokenizer."""
 
-    levels: int = 8
-    side: int = 8
-    hidden: int = 32
-    heads: int = 4
+    levels: Count = 8
+    side: Count = 8
+    hidden: Count = 32
+    heads: Count = 4
     cond_dim: int | None = None
     dropout: float = 0.0
     registers: int = 1
     deep: Recipe = RECIPE
     shallow: Recipe = RECIPE
     fixed_point: Recipe = RECIPE
-    budgets: tuple[int, ...] = (48, 96, 192, 384)
-    step_costs: tuple[int, ...] = (10, 12, 16)  # block passes a step may cost in the fixed-point model
+    budgets: Counts = (48, 96, 192, 384)
+    step_costs: Counts = (10, 12, 16)  # block passes a step may cost in the fixed-point model
     guidance: float = 0.0
-    samples: int = 200  # images of each sampling seed
-    sampling_seeds: int = 3
-    selection_samples: int = 128
+    samples: Count = 200  # images of each sampling seed
+    sampling_seeds: Count = 3
+    selection_samples: Count = 128
     codes: Path | None = None  # .npy (N, side^2) of codes; then features are histograms of codes
     labels: Path | None = None
-    vocab_size: int = 4096  # of the codes
+    vocab_size: Count = 4096  # of the codes
     checkpoints: Path | None = None  # folder of `python -m cofre.pretrain`
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from claimlab import Run, stats
+from claimlab import Count, Run, stats
 
 from ..data import array_source, compact_vocabulary, pack, read_documents
 from ..diffusion import nelbo
@@ -36,14 +36,14 @@ class RealTextConfig:
 
     documents: str | None = None  # .jsonl, .parquet or .txt; bundled documentation if not given
     judge: str | None = "smollm2"  # asset, local folder or hub name; none: words, and no GenPPL
-    characters: int = 400_000  # of the documents, at most
-    length: int = 32
-    hidden: int = 64
-    heads: int = 4
+    characters: Count = 400_000  # of the documents, at most
+    length: Count = 32
+    hidden: Count = 64
+    heads: Count = 4
     recipe: Recipe = RECIPE
-    budget: int = 48
-    step_cost: int = 6
-    samples: int = 96
+    budget: Count = 48
+    step_cost: Count = 6
+    samples: Count = 96
 
 
 class Words:

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from claimlab import Run
+from claimlab import Count, Counts, Run
 
 from ..convert import convert_mdlm
 from ..data import read_text
@@ -57,32 +57,32 @@ class TextConfig:
     documents: str | None = None  # paper scale: .jsonl or .parquet, or a hub name; then there is no chain
     checkpoints: Path | None = None  # folder of `python -m cofre.pretrain`: an arm continues from its file there
     judge: str = "gpt2-large"  # paper scale: reference of generative perplexity
-    length: int = 32
-    hidden: int = 48
-    heads: int = 4
+    length: Count = 32
+    hidden: Count = 48
+    heads: Count = 4
     positions: Positions = "relative"
     cond_dim: int | None = None
     dropout: float = 0.0
-    blocks: int = 12
+    blocks: Count = 12
     plain: Recipe = BASE
     fixed_point: Recipe = BASE
     post: Recipe = POST
     conversion: Recipe = CONVERSION
-    sdtt_rounds: int = 2
+    sdtt_rounds: Count = 2
     sdtt_first_step: float = 1 / 16  # of the first round; the last student steps twice as far
     consistency: ConsistencyConfig = CONSISTENCY
-    longer: int = 4  # the long consistency run, in lengths of the selected one
-    validations: int = 5  # checkpoints in `post.steps` steps, where the 15 % rule is looked at
-    validation_sequences: int = 256
-    validation_times: int = 4
-    budgets: tuple[int, ...] = (24, 48, 96, 192)
-    step_costs: tuple[int, ...] = (3, 4, 6, 8)  # block passes a refinement step may cost in a fixed-point model
-    selection_samples: int = 48
-    samples: int = 32  # in each block
-    blocks_of_samples: int = 5
-    dynamics_samples: int = 96
-    dynamics_steps: int = 16
-    schedule_cost: int = 6
+    longer: Count = 4  # the long consistency run, in lengths of the selected one
+    validations: Count = 5  # checkpoints in `post.steps` steps, where the 15 % rule is looked at
+    validation_sequences: Count = 256
+    validation_times: Count = 4
+    budgets: Counts = (24, 48, 96, 192)
+    step_costs: Counts = (3, 4, 6, 8)  # block passes a refinement step may cost in a fixed-point model
+    selection_samples: Count = 48
+    samples: Count = 32  # in each block
+    blocks_of_samples: Count = 5
+    dynamics_samples: Count = 96
+    dynamics_steps: Count = 16
+    schedule_cost: Count = 6
     temperatures: tuple[float, ...] = (0.3, 0.8, 0.9, 1.0)
 
 
