@@ -1,0 +1,1 @@
+"""Contexts to compress: generated recall tasks, plain text, MRQA questions."""
