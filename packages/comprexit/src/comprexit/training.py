@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -35,12 +36,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Recipe:
-    """AdamW, linear warm-up, then a constant learning rate.
+    """AdamW, linear warm-up, then a learning rate that falls to 0 on a cosine (the shape is ours).
 
     Attributes:
         steps: optimiser steps.
         warmup_share: of the steps, over which the learning rate rises from 0.
         clip_norm: largest norm of the gradient.
+        weight_decay: of AdamW.
         accumulation: batches for one step.
     """
 
@@ -48,6 +50,7 @@ class Recipe:
     learning_rate: float = 1e-4
     warmup_share: float = 0.05
     clip_norm: float = 20.0
+    weight_decay: float = 0.0
     accumulation: int = 1
 
 
@@ -92,9 +95,9 @@ def train(
     parameters = list(compressor.trainable().values())
     if not parameters:
         raise ValueError(f"{type(compressor).__name__} has nothing to train")
-    optimizer = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     warmup = max(1, round(recipe.warmup_share * recipe.steps))
-    schedule = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
+    schedule = LambdaLR(optimizer, lambda step: _rate(step, warmup, recipe.steps))
     loss_of: torch.nn.Module = _Loss(compressor)
     if accelerator is not None:
         loss_of, optimizer = accelerator.prepare(loss_of, optimizer)
@@ -127,6 +130,12 @@ def train(
             compressor.train()
     compressor.eval()
     return points
+
+
+def _rate(step: int, warmup: int, steps: int) -> float:
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.5 + 0.5 * math.cos(math.pi * (step - warmup) / max(1, steps - warmup))
 
 
 class _Loss(torch.nn.Module):

@@ -37,7 +37,7 @@ class RecallTask:
     """The vocabulary: BOS, keys, values, fillers, and one token for every (key, value) pair."""
 
     keys: int = 16
-    values: int = 16
+    values: int = 8
     fillers: int = 8
 
     @property
@@ -83,18 +83,21 @@ class RecallLMConfig:
     """The frozen language model of the recall experiments and its training.
 
     Noise of `noise` times the embeddings' standard deviation on the inputs, and label smoothing, keep the model smooth
-    between its token embeddings, as a large model is by nature. Without them no compressor learns in this budget.
+    between its token embeddings; facts that are missing from the context (a share `missing` of those asked for) teach
+    it to spread its guess when it does not know. A large model has both by nature; a small over-confident one gives
+    compressors no usable gradient.
     """
 
     hidden_size: int = 64
     layers: int = 3
     heads: int = 4
-    steps: int = 700
+    steps: int = 400
     batch_size: int = 64
     learning_rate: float = 3e-3
     max_facts: int = 6
     max_length: int = 32
     noise: float = 0.7
+    missing: float = 0.1
     label_smoothing: float = 0.1
 
 
@@ -129,6 +132,8 @@ def train_recall_lm(
         facts = int(rng.integers(1, config.max_facts + 1))
         length = int(rng.integers(facts, config.max_length + 1))
         batch = task.sample(config.batch_size, facts, length, rng)
+        lost = (batch.context_ids >= task.first_fact).numpy() & (rng.random(batch.context_ids.shape) < config.missing)
+        batch.context_ids[torch.from_numpy(lost)] = task.first_fact - 1
         logits = _logits(model, batch, config.noise)
         labels = batch.labels.flatten().to(logits.device)
         loss = F.cross_entropy(logits.flatten(0, 1), labels, label_smoothing=config.label_smoothing)
