@@ -8,9 +8,9 @@ from comprexit import (
     ICAE,
     Beacon,
     BeaconConfig,
-    ComprExIT,
     Compressed,
     CompressorConfig,
+    ComprExIT,
     FiveHundredX,
     FrozenLM,
     FullContext,
@@ -167,7 +167,9 @@ def test_a_checkpoint_of_another_model_is_refused(lm, llama, tmp_path):
 def test_segments_of_a_long_context_are_independent(lm, ids):
     method = ComprExIT(lm, SMALL)
     long = method.compress_long(torch.cat([ids, ids.flip(1)], 1), segment=20)
-    torch.testing.assert_close(long.embeddings, torch.cat([method.compress(x).embeddings for x in (ids, ids.flip(1))], 1))
+    torch.testing.assert_close(
+        long.embeddings, torch.cat([method.compress(x).embeddings for x in (ids, ids.flip(1))], 1)
+    )
     ragged = method.compress_long(ids[:, :15], segment=8)
     assert ragged.mask.shape == (3, 4) and ragged.mask.all()
     with pytest.raises(ValueError, match="FiveHundredX keeps a cache"):
@@ -191,7 +193,9 @@ def test_500x_is_the_joint_forward_with_the_context_hidden(lm, ids, query):
 def test_beacons_with_the_models_projections_are_ordinary_tokens(lm, ids, query):
     """One window: the beacons' keys and values are those of a plain pass over the interleaved sequence."""
     method = Beacon(lm, BeaconConfig(ratio=4, window=20))
-    mixed = torch.stack([x for i in range(5) for x in (*lm.embed(ids)[:, 4 * i : 4 * i + 4].unbind(1), method.beacon.expand(3, -1))], 1)
+    mixed = torch.stack(
+        [x for i in range(5) for x in (*lm.embed(ids)[:, 4 * i : 4 * i + 4].unbind(1), method.beacon.expand(3, -1))], 1
+    )
     output = lm.model(inputs_embeds=mixed, use_cache=True)
     cache = output.cache if getattr(output, "cache", None) is not None else output.past_key_values
     compressed = method.compress(ids)
@@ -230,7 +234,10 @@ def test_memory_attention(lm, ids):
     assert method.encoder.config._attn_implementation != "eager"
 
 
-@pytest.mark.parametrize("size, layers, count", [(2048, 16, 18_377_746), (3072, 28, 40_150_046), (4096, 32, 70_308_898), (576, 30, 1_784_544)])
+@pytest.mark.parametrize(
+    "size, layers, count",
+    [(2048, 16, 18_377_746), (3072, 28, 40_150_046), (4096, 32, 70_308_898), (576, 30, 1_784_544)],
+)
 def test_published_parameter_counts(size, layers, count):
     assert parameter_count(size, layers) == count
 

@@ -92,7 +92,6 @@ def test_half_precision_states(states, mask):
     mixer = trained()
     anchors, _ = mixer(tuple(s.half() for s in states), mask)
     torch.testing.assert_close(anchors, mixer(states, mask)[0], rtol=1e-2, atol=3e-2)
-    
 
 
 def test_bad_input(states, mask, unchecked):

@@ -30,7 +30,9 @@ def literal(t, z, valid):
     a = 0.95 * p + 0.05 * valid / valid.sum()
     b = (counts > 0) / (counts > 0).sum()
     plan = sinkhorn_log((1 - u @ w.T).clamp(min=0)[None], a[None], b[None], 0.1, 30)[0]
-    return torch.stack([plan[:, j] @ t.value(t.value_norm(z)) / b[j] if b[j] > 0 else torch.zeros(HIDDEN) for j in range(t.slots)]), plan
+    return torch.stack(
+        [plan[:, j] @ t.value(t.value_norm(z)) / b[j] if b[j] > 0 else torch.zeros(HIDDEN) for j in range(t.slots)]
+    ), plan
 
 
 def all_valid(anchors):

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from comprexit import ComprExIT, CompressorConfig, FullContext, ICAE, MeanPool, MemoryConfig, RatioConfig
+from comprexit import ICAE, CompressorConfig, ComprExIT, FullContext, MeanPool, MemoryConfig, RatioConfig
 from comprexit.analysis import coverage_imbalance, layer_probe_accuracy, recovery_accuracy, redundancy
 from comprexit.arms import ARMS, Shape, get_arm
 from comprexit.data import mrqa, text
@@ -76,12 +76,23 @@ def test_nothing_to_train(lm, batch):
 
 
 def test_published_recipes():
-    assert (NEXT_TOKEN.learning_rate, NEXT_TOKEN.warmup_share, NEXT_TOKEN.clip_norm, NEXT_TOKEN.accumulation) == (1e-4, 0.05, 20, 32)
+    assert (NEXT_TOKEN.learning_rate, NEXT_TOKEN.warmup_share, NEXT_TOKEN.clip_norm, NEXT_TOKEN.accumulation) == (
+        1e-4,
+        0.05,
+        20,
+        32,
+    )
     assert NEXT_TOKEN.steps == pytest.approx(1e9 / (16 * 32 * 4 * 512), rel=1e-3)
     assert (QUESTIONS.warmup_share, QUESTIONS.accumulation) == (0.0, 16)
     assert ARMS["icae"].published_learning_rate == ARMS["fivehundredx"].published_learning_rate == 3e-5
     shape = Shape()
-    assert (shape.window, shape.gate_size, shape.metric_size, shape.projector_gain, shape.beacon_window) == (128, 256, 256, 0.4, 64)
+    assert (shape.window, shape.gate_size, shape.metric_size, shape.projector_gain, shape.beacon_window) == (
+        128,
+        256,
+        256,
+        0.4,
+        64,
+    )
     assert (shape.lora_rank, shape.lora_alpha, shape.lora_dropout) == (128, 32, 0.05)
 
 
@@ -111,7 +122,9 @@ def test_the_small_model_learns_to_look_up():
     from comprexit import FrozenLM
 
     frozen = FrozenLM(lm)
-    best = frozen.read(FullContext(frozen, RatioConfig()).compress(made.context_ids), made.target_ids)[:, :-1].argmax(-1)
+    best = frozen.read(FullContext(frozen, RatioConfig()).compress(made.context_ids), made.target_ids)[:, :-1].argmax(
+        -1
+    )
     assert (best == made.labels)[:, 1:].float().mean() > 0.75  # chance is 1/2
 
 
@@ -156,7 +169,9 @@ def mrqa_file(tmp_path):
     records = [{"header": {"dataset": "small", "split": "train"}}]
     for k in range(4):
         qas = [{"qid": f"{k}", "question": "who wrote it?", "answers": ["Ada Lovelace", "Ada"]}]
-        records.append({"id": str(k), "context": "the first program was written by Ada Lovelace " * (k + 1), "qas": qas})
+        records.append(
+            {"id": str(k), "context": "the first program was written by Ada Lovelace " * (k + 1), "qas": qas}
+        )
     with gzip.open(path, "wt", encoding="utf-8") as out:
         out.writelines(json.dumps(record) + "\n" for record in records)
     return path
@@ -189,7 +204,7 @@ def test_windows_of_text():
     ids = text.windows(Words(), ["a b c d e", "f g", "h i j"], 2)
     assert len(ids) == 4
     rng = np.random.default_rng(0)
-    seen = [next(text.continuation_batches(ids, 1, 4, rng)).context_ids for _ in range(1)][0]
+    seen = next(text.continuation_batches(ids, 1, 4, rng)).context_ids
     assert torch.equal(seen.sort(0).values, ids[:, :1].sort(0).values)
     with pytest.raises(ValueError, match="no text has 9 tokens"):
         text.windows(Words(), ["a b"], 9)

@@ -40,7 +40,9 @@ def test_rows_converge(seed):
 def test_converged_plan_is_pots(seed, eps):
     cost, a, b = problem(seed, windows=1)
     plan = sinkhorn_log(cost, a, b, eps, 3000)[0]
-    peer = ot.sinkhorn(a[0].numpy(), b[0].numpy(), cost[0].numpy(), eps, method="sinkhorn_log", stopThr=1e-13, numItermax=5000)
+    peer = ot.sinkhorn(
+        a[0].numpy(), b[0].numpy(), cost[0].numpy(), eps, method="sinkhorn_log", stopThr=1e-13, numItermax=5000
+    )
     np.testing.assert_allclose(plan.numpy(), peer, atol=1e-8)
 
 
@@ -50,7 +52,14 @@ def test_equal_iterations_give_pots_plan(n_iter):
     cost, a, b = problem(3, windows=1)
     plan = sinkhorn_log(cost, a, b, 0.1, n_iter)[0].numpy()
     peer = ot.sinkhorn(
-        b[0].numpy(), a[0].numpy(), cost[0].T.numpy(), 0.1, method="sinkhorn_log", stopThr=0, numItermax=n_iter, warn=False
+        b[0].numpy(),
+        a[0].numpy(),
+        cost[0].T.numpy(),
+        0.1,
+        method="sinkhorn_log",
+        stopThr=0,
+        numItermax=n_iter,
+        warn=False,
     ).T
     np.testing.assert_allclose(plan, peer, rtol=0, atol=1e-5)
 

@@ -17,7 +17,7 @@ from .beacon import Beacon, BeaconConfig
 from .compressor import Compressor
 from .depth import DepthMixer
 from .frozen_lm import Compressed, FrozenLM
-from .model import ComprExIT, CompressorConfig, parameter_count
+from .model import CompressorConfig, ComprExIT, parameter_count
 from .slots import SlotOutput, SlotTransport
 from .transport import segment_map, sinkhorn_log
 

@@ -21,7 +21,7 @@ from .baselines import (
 from .beacon import Beacon, BeaconConfig
 from .compressor import Compressor
 from .frozen_lm import FrozenLM
-from .model import ComprExIT, CompressorConfig
+from .model import CompressorConfig, ComprExIT
 
 
 @dataclass(frozen=True)

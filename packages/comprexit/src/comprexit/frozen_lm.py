@@ -66,7 +66,9 @@ def check_context(input_ids: Tensor, attention_mask: Tensor | None) -> Bool[Tens
         raise ValueError(f"expected a mask of 0 and 1, got values up to {attention_mask.max().item()}")
     mask = attention_mask.bool()
     if not mask.any(-1).all():
-        raise ValueError(f"every context needs a valid token; rows {(~mask.any(-1)).nonzero().flatten().tolist()} have none")
+        raise ValueError(
+            f"every context needs a valid token; rows {(~mask.any(-1)).nonzero().flatten().tolist()} have none"
+        )
     starts = mask.int().diff(dim=1, prepend=torch.zeros_like(mask[:, :1], dtype=torch.int)) == 1
     if (starts.sum(1) > 1).any():
         rows = (starts.sum(1) > 1).nonzero().flatten().tolist()
@@ -137,11 +139,17 @@ class FrozenLM:
     def hidden_states(
         self, ids: Int[Tensor, "batch tokens"], mask: Bool[Tensor, "batch tokens"]
     ) -> tuple[Float[Tensor, "batch tokens hidden"], ...]:
-        """Hidden states of the embeddings and of every layer, without the vocabulary's logits."""
+        """Hidden states of the embeddings and of every layer, without the vocabulary's logits.
+
+        The model reads BOS before the context, as it was trained to; the states of BOS are dropped.
+        """
         output = self.model.base_model(
-            input_ids=ids, **self._masked(mask), output_hidden_states=True, use_cache=False
+            input_ids=torch.cat([torch.full_like(ids[:, :1], self.bos_token_id), ids], dim=1),
+            **self._masked(torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)),
+            output_hidden_states=True,
+            use_cache=False,
         )
-        return output.hidden_states
+        return tuple(state[:, 1:] for state in output.hidden_states)
 
     def read(
         self, compressed: Compressed, query_ids: Int[Tensor, "batch query"]

@@ -107,9 +107,7 @@ class ComprExIT(Compressor):
         return self.transmit(ids, mask, states).compressed
 
 
-def parameter_count(
-    hidden_size: int, num_layers: int, gate_size: int = 256, metric_size: int = 256
-) -> int:
+def parameter_count(hidden_size: int, num_layers: int, gate_size: int = 256, metric_size: int = 256) -> int:
     """Trainable parameters of `ComprExIT` on a model of that width and depth (section 3.5)."""
     states, square = num_layers + 1, hidden_size**2 + hidden_size
     depth = states + 2 * (hidden_size * gate_size + gate_size) + square + states * gate_size

@@ -116,9 +116,7 @@ def _streamed(tokenizer: Any, folder: Path, size: int, context: int, rng: np.ran
                 yield text.continuation_batch(ids[rows], context)
 
 
-def evaluate(
-    method: Compressor, tokenizer: Any, questions: Sequence[mrqa.Question], context: int
-) -> dict[str, float]:
+def evaluate(method: Compressor, tokenizer: Any, questions: Sequence[mrqa.Question], context: int) -> dict[str, float]:
     """SQuAD exact match and F1 of greedy answers; the compressor does not see the question."""
     method.eval()
     matches, f1 = [], []

@@ -146,9 +146,7 @@ class _Loss(torch.nn.Module):
         self.compressor = compressor
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.compressor.loss(
-            batch.context_ids, batch.context_mask, batch.target_ids, batch.labels, batch.states
-        )
+        return self.compressor.loss(batch.context_ids, batch.context_mask, batch.target_ids, batch.labels, batch.states)
 
 
 def cache_states(

@@ -57,9 +57,7 @@ def prompt(question: str) -> str:
     return f"Question: {question}Answer the question directly with a short span only, no explanation. Answer:"
 
 
-def question_batch(
-    tokenizer: Any, questions: Sequence[Question], max_context: int, max_answer: int = 32
-) -> Batch:
+def question_batch(tokenizer: Any, questions: Sequence[Question], max_context: int, max_answer: int = 32) -> Batch:
     """Contexts padded on the left, prompt and first answer padded on the right; loss on the answer only.
 
     Arguments:
@@ -70,7 +68,7 @@ def question_batch(
     targets, labels = [], []
     for q in questions:
         asked = _ids(tokenizer, prompt(q.question))
-        answer = _ids(tokenizer, " " + q.answers[0])[: max_answer - 1] + [tokenizer.eos_token_id]
+        answer = [*_ids(tokenizer, " " + q.answers[0])[: max_answer - 1], tokenizer.eos_token_id]
         targets.append(asked + answer)
         labels.append([IGNORE] * len(asked) + answer)
     width = max(map(len, contexts))

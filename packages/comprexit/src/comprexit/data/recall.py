@@ -52,7 +52,9 @@ class RecallTask:
     def first_fact(self) -> int:
         return 1 + self.keys + self.values + self.fillers
 
-    def sample(self, count: int, facts: int, length: int, rng: np.random.Generator, asked: int | None = None) -> RecallBatch:
+    def sample(
+        self, count: int, facts: int, length: int, rng: np.random.Generator, asked: int | None = None
+    ) -> RecallBatch:
         """`count` contexts of `length` tokens with `facts` facts of different keys; `asked` of them in the query.
 
         Raises:
@@ -94,6 +96,7 @@ class RecallLMConfig:
     steps: int = 400
     batch_size: int = 64
     learning_rate: float = 3e-3
+    weight_decay: float = 1.0
     max_facts: int = 6
     max_length: int = 32
     noise: float = 0.7
@@ -126,7 +129,7 @@ def train_recall_lm(
             tie_word_embeddings=False,
         )
     ).to(device or "cpu")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.steps)
     for _ in progress(range(config.steps)):
         facts = int(rng.integers(1, config.max_facts + 1))

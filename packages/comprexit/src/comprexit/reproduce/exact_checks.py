@@ -58,7 +58,9 @@ def exact_checks(config: ExactConfig, run: Run) -> None:
     run.measure("row_error", ((plan.sum(2) - a).abs().sum(1)).max())
 
     torch.manual_seed(0)
-    lm = FrozenLM(LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2)))
+    lm = FrozenLM(
+        LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2))
+    )
     context, query = torch.randint(3, 64, (2, 16)), torch.randint(3, 64, (2, 6))
     whole = torch.cat([torch.full_like(context[:, :1], lm.bos_token_id), context, query], dim=1)
     with torch.no_grad():

@@ -21,6 +21,8 @@ from ..model import norm_ratio
 from ..training import Recipe, cache_states, train
 from .declaration import paper
 
+SHORT = Recipe(steps=60, learning_rate=1e-3)
+
 
 @dataclass(frozen=True)
 class RealTextConfig:
@@ -34,7 +36,7 @@ class RealTextConfig:
     train_windows: int = 120
     test_windows: int = 24
     samples: int = 3  # continuations shown
-    recipe: Recipe = Recipe(steps=60, learning_rate=1e-3)
+    recipe: Recipe = SHORT
     batch_size: int = 4
 
 
@@ -106,7 +108,10 @@ def real_text(config: RealTextConfig, run: Run) -> None:
         (nll["none"], nll["comprexit"], nll["full"]), lambda none, ours, full, axis=-1: _share(none, ours, full, axis)
     )
     run.measure("share_of_context_gain", closed)
-    run.table("nll", pd.DataFrame([(name, *stats.mean(v)) for name, v in nll.items()], columns=["context", "nll", "low", "high"]))
+    run.table(
+        "nll",
+        pd.DataFrame([(name, *stats.mean(v)) for name, v in nll.items()], columns=["context", "nll", "low", "high"]),
+    )
     run.table("training", pd.DataFrame(curves, columns=["method", "step", "loss"]))
     run.table("samples", _generations(lm, tokenizer, methods, shape, test[: config.samples], config))
 
@@ -173,6 +178,8 @@ def real_text_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     fig, ax = plotting.subplots(figsize=(6.4, 3.6))
     spread = [table["nll"] - table["low"], table["high"] - table["nll"]]
     ours = ["#D55E00" if name.startswith("comprexit") else "#0072B2" for name in table["context"]]
-    ax.barh([labels[name] for name in table["context"]], table["nll"], xerr=spread, color=ours, error_kw={"linewidth": 1})
+    ax.barh(
+        [labels[name] for name in table["context"]], table["nll"], xerr=spread, color=ours, error_kw={"linewidth": 1}
+    )
     ax.set(xlabel="held-out nats per token of the continuation (95 % interval over windows)")
     return {"real_text": fig}

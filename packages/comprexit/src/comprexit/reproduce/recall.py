@@ -26,28 +26,33 @@ REFERENCES = ("full", "truncated", "none")
 RIVALS = ("icae", "fivehundredx", "beacon")  # the soft compressors that train the language model
 
 
+TASK, LANGUAGE_MODEL = RecallTask(), RecallLMConfig()
+RECIPE = Recipe(steps=400, learning_rate=3e-3)
+SHAPE = Shape(
+    window=24,
+    gate_size=32,
+    metric_size=32,
+    projector_gain=0.4,
+    max_slots=6,
+    lora_rank=8,
+    lora_alpha=16.0,
+    lora_dropout=0.0,
+    beacon_window=24,
+)
+
+
 @dataclass(frozen=True)
 class RecallConfig:
     """The frozen model, the contexts, and the methods at each ratio."""
 
-    task: RecallTask = RecallTask()
-    lm: RecallLMConfig = RecallLMConfig()
+    task: RecallTask = TASK
+    lm: RecallLMConfig = LANGUAGE_MODEL
     facts: int = 4
     length: int = 24  # tokens of context
     test_contexts: int = 1024
-    recipe: Recipe = Recipe(steps=600, learning_rate=3e-3)  # each arm has its own learning rate
-    batch_size: int = 64
-    shape: Shape = Shape(
-        window=24,
-        gate_size=32,
-        metric_size=32,
-        projector_gain=1.0,
-        max_slots=6,
-        lora_rank=8,
-        lora_alpha=16.0,
-        lora_dropout=0.0,
-        beacon_window=24,
-    )
+    recipe: Recipe = RECIPE  # each arm has its own learning rate
+    batch_size: int = 32
+    shape: Shape = SHAPE
     ratio: int = 4
     methods: tuple[str, ...] = (
         "comprexit",
@@ -59,7 +64,15 @@ class RecallConfig:
     )
     second_ratio: int = 8
     second_methods: tuple[str, ...] = ("comprexit", *RIVALS)
-    one_seed: tuple[str, ...] = ("icae_normal", "fivehundredx_normal", "mean_layer", "softmax", "uniform_mass", "shuffled_seeds", "positional")
+    one_seed: tuple[str, ...] = (
+        "icae_normal",
+        "fivehundredx_normal",
+        "mean_layer",
+        "softmax",
+        "uniform_mass",
+        "shuffled_seeds",
+        "positional",
+    )
     gate: float = 0.95  # accuracy that the model must reach on full contexts
     learning_rates: tuple[float, ...] = ()  # a grid to tune every method on, by its score; empty: the tuned rates
 
@@ -67,7 +80,7 @@ class RecallConfig:
 SMOKE = RecallConfig(
     lm=RecallLMConfig(layers=2, hidden_size=32, steps=20),
     test_contexts=48,
-    recipe=Recipe(steps=3),
+    recipe=Recipe(steps=2),
     batch_size=8,
     gate=0.0,
     one_seed=(),
@@ -82,7 +95,8 @@ SMOKE = RecallConfig(
         recipe=Recipe(steps=6000),
         learning_rates=(3e-4, 1e-3, 3e-3),
     ),
-    minutes={"laptop": 7.0, "paper": 600},
+    seeds={"smoke": 1},
+    minutes={"laptop": 8.0, "paper": 600},
 )
 def recall(config: RecallConfig, run: Run) -> None:
     """Answers from slots, by every method at two ratios; coverage, redundancy and probes of what was learned."""
@@ -97,7 +111,9 @@ def recall(config: RecallConfig, run: Run) -> None:
             scores[ratio, name] = answers(get_arm(name).build(lm, config.shape, ratio), test)
     full = scores[config.ratio, "full"].mean()
     if full < config.gate:
-        raise RuntimeError(f"the language model reaches {full:.3f} on full contexts, expected {config.gate} at the least")
+        raise RuntimeError(
+            f"the language model reaches {full:.3f} on full contexts, expected {config.gate} at the least"
+        )
 
     methods: dict[tuple[int, str], Compressor] = {}
     curves = []
@@ -109,7 +125,12 @@ def recall(config: RecallConfig, run: Run) -> None:
         curves += [(ratio, name, p.step, p.seconds, p.loss, p.score) for p in points]
     curve = pd.DataFrame(curves, columns=["ratio", "method", "step", "seconds", "loss", "f1"])
     run.table("curves", curve)
-    run.table("f1", pd.DataFrame([(r, n, *stats.mean(s)) for (r, n), s in scores.items()], columns=["ratio", "method", "f1", "low", "high"]))
+    run.table(
+        "f1",
+        pd.DataFrame(
+            [(r, n, *stats.mean(s)) for (r, n), s in scores.items()], columns=["ratio", "method", "f1", "low", "high"]
+        ),
+    )
 
     for (ratio, name), score in scores.items():
         if name not in config.one_seed:
@@ -180,7 +201,8 @@ def _comparisons(scores: dict, curve: pd.DataFrame, config: RecallConfig, run: R
 
 def _equal_time(curve: pd.DataFrame, ratio: int, rival: str) -> float:
     """Difference of F1 when the faster of the two has finished, read off both curves at that second."""
-    ours, theirs = (curve.query("ratio == @ratio and method == @name") for name in ("comprexit", rival))
+    chosen = curve[curve["ratio"] == ratio]
+    ours, theirs = (chosen[chosen["method"] == name] for name in ("comprexit", rival))
     end = min(ours["seconds"].max(), theirs["seconds"].max())
     at = [float(np.interp(end, [0.0, *c["seconds"]], [0.0, *c["f1"]])) for c in (ours, theirs)]
     return at[0] - at[1]
@@ -218,7 +240,12 @@ def _structure(lm: FrozenLM, methods: dict, scores: dict, test: RecallBatch, con
     run.measure("recovery_rank_correlation", pd.Series(f1).corr(pd.Series(list(recovery.values())), method="spearman"))
     run.table("recovery", pd.DataFrame({"method": list(recovery), "recovery": list(recovery.values()), "f1": f1}))
 
-    states = torch.stack([h.gather(1, positions[..., None].expand(-1, -1, lm.hidden_size)).flatten(0, 1) for h in lm.hidden_states(ids, mask)])
+    states = torch.stack(
+        [
+            h.gather(1, positions[..., None].expand(-1, -1, lm.hidden_size)).flatten(0, 1)
+            for h in lm.hidden_states(ids, mask)
+        ]
+    )
     probe = analysis.layer_probe_accuracy(states.cpu(), config.task.value_of(ids.gather(1, positions)).flatten().cpu())
     run.measure("probe_gap", max(probe[1:-1]) - probe[-1])
     run.measure("probe_embeddings", probe[0])
@@ -226,7 +253,13 @@ def _structure(lm: FrozenLM, methods: dict, scores: dict, test: RecallBatch, con
 
     is_fact = torch.zeros_like(mask).scatter(1, positions, True)
     weights = {"fact": sent.layer_weights[is_fact].mean(0), "filler": sent.layer_weights[~is_fact].mean(0)}
-    run.table("layers", pd.DataFrame([(k, layer, float(x), probe[layer]) for k, v in weights.items() for layer, x in enumerate(v)], columns=["token", "layer", "weight", "probe"]))
+    run.table(
+        "layers",
+        pd.DataFrame(
+            [(k, layer, float(x), probe[layer]) for k, v in weights.items() for layer, x in enumerate(v)],
+            columns=["token", "layer", "weight", "probe"],
+        ),
+    )
     mass = sent.slots.source_mass.flatten(1)[:, : config.length]
     run.measure("fact_mass_over_filler", mass[is_fact].mean() / mass[~is_fact].mean())
     run.figure("plan", _plan_figure(rows, positions))
@@ -236,9 +269,7 @@ def _structure(lm: FrozenLM, methods: dict, scores: dict, test: RecallBatch, con
 def _long_contexts(method: Compressor, short: float, config: RecallConfig, run: Run) -> None:
     """Claim X9: contexts of four segments, compressed one by one; the reader is asked for as many facts as before."""
     segments, count = 4, min(config.test_contexts, 512)
-    made = config.task.sample(
-        count, segments * config.facts, segments * config.length, run.rng, asked=config.facts
-    )
+    made = config.task.sample(count, segments * config.facts, segments * config.length, run.rng, asked=config.facts)
     compressed = method.compress_long(made.context_ids.to(method.lm.device), segment=config.length)
     best = method.lm.read(compressed, made.target_ids.to(method.lm.device))[:, 1:-1].argmax(-1).cpu()
     accuracy = (best == made.labels[:, 1:]).double().mean(1).numpy()
@@ -270,13 +301,23 @@ def recall_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
         mean = rows.groupby("method")["f1"].apply(lambda x: stats.mean(x).value).reindex(order)
         low, high = (rows.groupby("method")["f1"].agg(fn).reindex(order) for fn in ("min", "max"))
         y = np.arange(len(order)) + 0.2 - 0.4 * index
-        ax.barh(y, mean, 0.38, xerr=[mean - low, high - mean], color=plotting.COLOURS[index], label=f"ratio {ratio}", error_kw={"linewidth": 1})
+        ax.barh(
+            y,
+            mean,
+            0.38,
+            xerr=[mean - low, high - mean],
+            color=plotting.COLOURS[index],
+            label=f"ratio {ratio}",
+            error_kw={"linewidth": 1},
+        )
     ax.set_yticks(range(len(order)), [labels[name] for name in order])
     ax.set(xlabel="answers right (token F1); bars: mean, whiskers: range over seeds", xlim=(0, 1.02))
     ax.legend(loc="lower right")
 
     curves = tables["curves"]
-    curves = curves[(curves["ratio"] == curves["ratio"].min()) & curves["method"].isin(["comprexit", *RIVALS, "mean_pool"])]
+    curves = curves[
+        (curves["ratio"] == curves["ratio"].min()) & curves["method"].isin(["comprexit", *RIVALS, "mean_pool"])
+    ]
     timed, ax = plotting.subplots()
     for index, (name, rows) in enumerate(curves.groupby("method", sort=False)):
         mean = rows.groupby("step")[["seconds", "f1"]].mean()

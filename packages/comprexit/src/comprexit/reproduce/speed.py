@@ -128,7 +128,9 @@ def speed_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     for index, (key, row) in enumerate(relative.iterrows()):
         ratio, length = key  # pyright: ignore[reportGeneralTypeIssues]
         label = f"ratio {ratio}, {length} tokens"
-        ax.barh([i + 0.35 * index for i in range(len(order))], row[order], 0.32, label=label, color=plotting.COLOURS[index])
+        ax.barh(
+            [i + 0.35 * index for i in range(len(order))], row[order], 0.32, label=label, color=plotting.COLOURS[index]
+        )
     ax.set_yticks([i + 0.17 for i in range(len(order))], [name.replace("_", " ") for name in order])
     ax.axvline(2, color="black", linestyle=":", linewidth=1)
     ax.set(xlabel="compression time / ComprExIT's (dotted: the claimed factor 2)")
