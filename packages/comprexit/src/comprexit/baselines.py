@@ -101,7 +101,7 @@ class MeanPool(Compressor):
         self.projector = Projector(self.lm.hidden_size, self.config.projector_gain).to(self.lm.device)
 
     def _compress(self, ids: Tensor, mask: Tensor, states: Any) -> Compressed:
-        last = (self.lm.hidden_states(ids, mask) if states is None else states)[-1].to(self.projector[0].weight.dtype)
+        last = (self.lm.hidden_states(ids, mask) if states is None else states)[-1].float()
         tokens = ids.shape[1]
         segments = segment_map(tokens, -(-tokens // self.config.ratio)).to(last)
         counts = mask.to(last) @ segments

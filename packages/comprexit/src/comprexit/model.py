@@ -50,8 +50,9 @@ class Projector(nn.Sequential):
     """Two-layer perceptron from slots to input embeddings (section 3.3, step 6)."""
 
     def __init__(self, hidden_size: int, gain: float) -> None:
-        super().__init__(nn.Linear(hidden_size, hidden_size), nn.GELU(), nn.Linear(hidden_size, hidden_size))
-        for layer in (self[0], self[2]):
+        first, second = nn.Linear(hidden_size, hidden_size), nn.Linear(hidden_size, hidden_size)
+        super().__init__(first, nn.GELU(), second)
+        for layer in (first, second):
             nn.init.xavier_uniform_(layer.weight, gain=gain)
             nn.init.zeros_(layer.bias)
 

@@ -86,8 +86,8 @@ class RecallLMConfig:
 
     Noise of `noise` times the embeddings' standard deviation on the inputs, and label smoothing, keep the model smooth
     between its token embeddings; facts that are missing from the context (a share `missing` of those asked for) teach
-    it to spread its guess when it does not know. A large model has both by nature; a small over-confident one gives
-    compressors no usable gradient.
+    it to spread its guess when it does not know; weight decay keeps its hidden states of all layers on one scale. A
+    large model is smooth by nature; a small over-confident one gives compressors no usable gradient.
     """
 
     hidden_size: int = 64
@@ -96,7 +96,7 @@ class RecallLMConfig:
     steps: int = 400
     batch_size: int = 64
     learning_rate: float = 3e-3
-    weight_decay: float = 1.0
+    weight_decay: float = 0.3
     max_facts: int = 6
     max_length: int = 32
     noise: float = 0.7
@@ -128,7 +128,8 @@ def train_recall_lm(
             pad_token_id=None,
             tie_word_embeddings=False,
         )
-    ).to(device or "cpu")
+    )
+    model.to(device or torch.device("cpu"))  # pyright: ignore[reportArgumentType]
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.steps)
     for _ in progress(range(config.steps)):
@@ -150,7 +151,7 @@ def train_recall_lm(
 
 def _logits(model: LlamaForCausalLM, batch: RecallBatch, noise: float) -> Float[Tensor, "batch target vocabulary"]:
     ids = torch.cat([torch.zeros_like(batch.context_ids[:, :1]), batch.context_ids, batch.target_ids[:, :-1]], dim=1)
-    table = model.get_input_embeddings().weight
+    table: Tensor = model.model.embed_tokens.weight
     embeddings = table[ids.to(table.device)]
     embeddings = embeddings + noise * table.detach().std() * torch.randn_like(embeddings)
     return model(inputs_embeds=embeddings, logits_to_keep=batch.target_ids.shape[1], use_cache=False).logits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import torch
@@ -17,7 +18,7 @@ from ..transport import sinkhorn_log
 from .declaration import paper
 
 # Llama 3.2 1B, 3.2 3B and 3.1 8B, from their public configurations.
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "1b": dict(hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, tie=True),
     "3b": dict(hidden_size=3072, intermediate_size=8192, num_hidden_layers=28, num_attention_heads=24, tie=True),
     "8b": dict(hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32, tie=False),
