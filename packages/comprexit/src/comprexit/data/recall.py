@@ -93,7 +93,7 @@ class RecallLMConfig:
     hidden_size: int = 64
     layers: int = 3
     heads: int = 4
-    steps: int = 400
+    steps: int = 500
     batch_size: int = 64
     learning_rate: float = 3e-3
     weight_decay: float = 0.3
