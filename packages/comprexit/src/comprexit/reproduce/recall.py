@@ -330,5 +330,7 @@ def recall_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     left.set(xlabel="hidden state (0: embeddings)", ylabel="weight in ComprExIT's mixture", ylim=(0, 1))
     left.legend()
     plotting.mean_curve(right, tables["layers"].query("token == 'fact'"), x="layer", y="probe")
+    for ax in (left, right):
+        ax.set_xticks(sorted(tables["layers"]["layer"].unique()))
     right.set(xlabel="hidden state (0: embeddings)", ylabel="value read by a linear probe", ylim=(0, 1.02))
     return {"recall": bars, "time": timed, "layers": layers}
