@@ -297,3 +297,13 @@ def test_bad_models_and_settings(lm, unchecked):
         MemoryConfig(memory_init="zero")
     with pytest.raises(ValueError, match="window must be at least 1, got 0"):
         BeaconConfig(window=0)
+
+
+def test_the_context_is_read_after_bos(lm, ids):
+    """Padded or not, the states are those of [BOS, context] without the first."""
+    whole = torch.cat([torch.full_like(ids[:, :1], 1), ids], dim=1)
+    expected = lm.model(whole, output_hidden_states=True).hidden_states
+    padded = torch.nn.functional.pad(ids, (3, 0))
+    ours = lm.hidden_states(padded, torch.arange(23).expand(3, -1) >= 3)
+    for state, reference in zip(ours, expected, strict=True):
+        torch.testing.assert_close(state[:, 3:], reference[:, 1:], rtol=1e-4, atol=1e-4)
