@@ -36,7 +36,7 @@ class RecallBatch(NamedTuple):
 class RecallTask:
     """The vocabulary: BOS, keys, values, fillers, and one token for every (key, value) pair."""
 
-    keys: int = 16
+    keys: int = 8
     values: int = 8
     fillers: int = 8
 
@@ -93,7 +93,7 @@ class RecallLMConfig:
     hidden_size: int = 64
     layers: int = 3
     heads: int = 4
-    steps: int = 500
+    steps: int = 400
     batch_size: int = 64
     learning_rate: float = 3e-3
     weight_decay: float = 0.3
