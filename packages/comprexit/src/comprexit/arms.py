@@ -97,13 +97,13 @@ _ALL = (
     Arm("comprexit", "ComprExIT", _comprexit(), 3e-3),
     Arm("icae", "ICAE", _memory(ICAE, "scaled"), 3e-3, 3e-5),
     Arm("icae_normal", "ICAE, N(0, 1) memory", _memory(ICAE, "normal"), 3e-3, 3e-5),
-    Arm("fivehundredx", "500xCompressor", _memory(FiveHundredX, "scaled"), 3e-3, 3e-5),
-    Arm("fivehundredx_normal", "500x, N(0, 1) memory", _memory(FiveHundredX, "normal"), 3e-3, 3e-5),
+    Arm("fivehundredx", "500xCompressor", _memory(FiveHundredX, "scaled"), 3e-2, 3e-5),
+    Arm("fivehundredx_normal", "500x, N(0, 1) memory", _memory(FiveHundredX, "normal"), 3e-2, 3e-5),
     Arm(
         "beacon",
         "Activation Beacon",
         lambda lm, shape, ratio: Beacon(lm, BeaconConfig(ratio, shape.beacon_window)),
-        3e-3,
+        1e-2,
     ),
     Arm(
         "mean_pool",
