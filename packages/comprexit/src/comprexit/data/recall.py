@@ -96,7 +96,7 @@ class RecallLMConfig:
     steps: int = 400
     batch_size: int = 64
     learning_rate: float = 3e-3
-    weight_decay: float = 0.3
+    weight_decay: float = 1.0
     max_facts: int = 6
     max_length: int = 32
     noise: float = 0.7
