@@ -69,8 +69,8 @@ record-%:
 	$(call prepare,$*)
 	@$(BIN)/claimlab record $* --scale $(SCALE) --out "$(OUT)"
 
-report: $(EVERYTHING) ## print the recorded claims; bring the scoreboard and the READMEs up to date
-	@$(BIN)/claimlab report --readme README.md
+report: $(EVERYTHING) ## the recorded claims as a site (site/index.html); brings the scoreboard and the READMEs up to date
+	@$(BIN)/claimlab report --readme README.md --out site --results "$(OUT)"
 
 lint: $(EVERYTHING) ## ruff and basedpyright
 	@$(BIN)/ruff check .

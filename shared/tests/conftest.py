@@ -1,4 +1,4 @@
-"""A copy of the toy paper that a test may break, with the command line run on it."""
+"""A copy of the toy paper that a test may break, with the command line run on it; and the site, built once."""
 
 import os
 import shutil
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hostile_paper import Hostile
 
-from claimlab import cli, load_paper
+from claimlab import cli, load_paper, paper_names
+from claimlab.site import build
 
 SOURCE = Path(__file__).parent / "toy_paper"
 
@@ -87,3 +89,17 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 @pytest.fixture
 def toy_paper(toy: Toy):
     return toy.paper()
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
+    return Hostile(tmp_path_factory.mktemp("höstile paper"))
+
+
+@pytest.fixture(scope="session")
+def site(hostile: Hostile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of the hostile paper, with a fresh run and timings, and of every paper that is installed."""
+    folder = tmp_path_factory.mktemp("the sïte")
+    papers = [hostile.paper, *(load_paper(name) for name in paper_names())]
+    build(papers, folder, out=hostile.results, benchmarks=hostile.benchmarks)
+    return folder

@@ -24,6 +24,16 @@ def test_a_second_run_finds_everything_done_and_force_runs_again(toy, tmp_path):
     assert {"running.png", "running.svg"} <= figures
 
 
+def test_processor_time_leaves_out_waiting(toy):
+    source = toy.folder / "toy" / "reproduce.py"
+    text = source.read_text()
+    source.write_text(text.replace("    for _ in run.progress", "    time.sleep(2)\n    for _ in run.progress"))
+    assert toy("run", "toy", "--scale", "smoke").returncode == 0
+    provenances = [json.loads(path.read_text())["provenance"] for path in toy.out.rglob("result.json")]
+    waited = [p for p in provenances if p["seconds"] > 2]
+    assert waited and all(0 <= p["cpu_seconds"] < 1.5 for p in waited)
+
+
 def test_changed_code_is_run_again(toy):
     toy("run", "toy", "--scale", "smoke")
     source = toy.folder / "toy" / "reproduce.py"
@@ -53,7 +63,14 @@ def test_ctrl_c_keeps_what_is_finished(toy):
     environment = toy.environment(TOY_HANG="1")
     command = toy.command("run", "toy", "--scale", "smoke", "--jobs", "2", "--out", str(toy.out))
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Where the tests themselves run in the background of a shell, Ctrl-C is ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         wait_for(lambda: toy.result("draws", 2).exists() and toy.result("line", 0).exists())
         os.killpg(process.pid, signal.SIGINT)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from claimlab import assets, regression, report
+from claimlab import assets, regression, report, site
 from claimlab.claims import ClaimResult, judge
 from claimlab.errors import ClaimlabError
 from claimlab.paper import Paper, Scale, load_paper, paper_names
@@ -31,6 +31,7 @@ JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes
 PaperArgument = Annotated[str, typer.Argument(help="Slug of an installed paper; see `claimlab list`.")]
 PapersArgument = Annotated[list[str] | None, typer.Argument(help="Slugs (default: every installed paper).")]
 RESULTS = Path("results")
+BENCHMARKS = Path("benchmarks/results.json")
 
 
 def _scale(text: str) -> Scale:
@@ -186,9 +187,12 @@ def _fresh_results(paper: Paper, scale: Scale, out: Path) -> tuple[int, list[Cla
 @app.command("report")
 def report_command(
     papers: PapersArgument = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write the static site to.")] = None,
     readme: Annotated[Path | None, typer.Option(help="Root README whose scoreboard is brought up to date.")] = None,
+    results: Annotated[Path, typer.Option(help="Results folder: runs found there stand beside the record.")] = RESULTS,
+    benchmarks: Annotated[Path, typer.Option(help="Timings that the site shows.")] = BENCHMARKS,
 ) -> None:
-    """Print the recorded claims; with --readme, write the scoreboard and every package's table."""
+    """Print the recorded claims; with --out, write the site; with --readme, the README's tables."""
     loaded = _papers(papers)
     for paper in loaded:
         best = report.best_recorded(paper)
@@ -199,8 +203,10 @@ def report_command(
         if readme is not None:
             report.update_readme(paper)
     if readme is not None:
-        text = readme.read_text(encoding="utf-8")
-        write_atomic(readme, report.between_markers(text, "scoreboard", report.scoreboard(loaded), readme))
+        report.update_root_readme(readme, _papers(None))
+    if out is not None:
+        first = site.build(loaded, out, out=results, benchmarks=benchmarks)
+        console.print(f"wrote {first}", highlight=False, soft_wrap=True)
 
 
 @assets_app.command("list")

@@ -76,7 +76,7 @@ def record(store: Store, results: Sequence[ClaimResult], fresh: tuple[int, Seque
         "cpu": newest["cpu"],
         "python": newest["python"],
         "platform": newest["platform"],
-        "cpu_seconds": round(sum(p["seconds"] for p in provenances), 1),
+        "cpu_seconds": round(sum(p["cpu_seconds"] for p in provenances), 1),
         "versions": newest["versions"],
         "verdicts": {r.claim.id: str(r.verdict) for r in results},
         "measures": {key: _entry(m, bounds.get(key, [])) for key, m in store.measures().items()},

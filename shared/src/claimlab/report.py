@@ -1,4 +1,4 @@
-"""Claims tables for people: in the terminal, as Markdown, and between the markers of a README."""
+"""What is said about claims, in one place: terminal tables, the marked parts of READMEs, the words of the site."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ MARKS = {
     Verdict.INCONCLUSIVE: "~",
     Verdict.NOT_TESTED: "–",
 }
+MEANINGS = {
+    Verdict.REPRODUCED: "the whole interval meets the criterion",
+    Verdict.NOT_REPRODUCED: "the whole interval fails it",
+    Verdict.INCONCLUSIVE: "the interval straddles it, or there is no interval",
+    Verdict.NOT_TESTED: "it needs what is not here (weights, GPUs, human raters…); the reason is given",
+}
 
 
 def number(value: float) -> str:
@@ -51,18 +57,23 @@ def interval(measure: Measure) -> str:
     return number(value) + (f" ({inside})" if inside else "")
 
 
-def _check_line(result: CheckResult) -> str:
-    name = result.check.label or result.check.measure.replace("_", " ")
+def spoken(name: str) -> str:
+    """A measure's name (`measure` or `experiment.measure`) in words."""
+    return name.rpartition(".")[2].replace("_", " ")
+
+
+def check_name(result: CheckResult) -> str:
+    return result.check.label or spoken(result.check.measure)
+
+
+def check_value(result: CheckResult) -> str:
+    """What was measured: a value with its interval, or in how many seeds it holds."""
     if result.measure is None:
-        return f"{name}: {result.reason}"
-    if result.check.holds is not None:
-        met = sum(v != 0 for v in result.measure.values)
-        return (
-            f"{name}: {met} of {len(result.measure.values)} seeds"
-            if len(result.measure.values) > 1
-            else (f"{name}: {'yes' if met else 'no'}")
-        )
-    return f"{name}: {interval(result.measure)}"
+        return result.reason
+    if result.check.holds is None:
+        return interval(result.measure)
+    met, seeds = sum(v != 0 for v in result.measure.values), len(result.measure.values)
+    return f"{met} of {seeds} seeds" if seeds > 1 else "yes" if met else "no"
 
 
 def measured_lines(result: ClaimResult) -> list[str]:
@@ -70,8 +81,8 @@ def measured_lines(result: ClaimResult) -> list[str]:
     lines = []
     for check in result.checks:
         mark = MARKS[check.verdict] + " " if len(result.checks) > 1 else ""
-        lines.append(mark + _check_line(check))
-    lines += [f"({key.split('.')[1].replace('_', ' ')}: {interval(measure)})" for key, measure in result.shown]
+        lines.append(f"{mark}{check_name(check)}: {check_value(check)}")
+    lines += [f"({spoken(key)}: {interval(measure)})" for key, measure in result.shown]
     return lines or [result.reason]
 
 
@@ -123,11 +134,21 @@ def markdown_table(results: Sequence[ClaimResult]) -> str:
     return "\n".join(rows)
 
 
+def verdict_counts(results: Sequence[ClaimResult]) -> dict[Verdict, int]:
+    """How many claims have each verdict, in the order of every scoreboard."""
+    counts = Counter(r.verdict for r in results)
+    return {verdict: counts[verdict] for verdict in MARKS}
+
+
 def summary(results: Sequence[ClaimResult]) -> str:
     """`8 reproduced, 1 not reproduced, 2 inconclusive, 1 not tested`."""
-    counts = Counter(r.verdict for r in results)
-    order = (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED)
-    return ", ".join(f"{counts[v]} {v}" for v in order if counts[v])
+    return ", ".join(f"{count} {verdict}" for verdict, count in verdict_counts(results).items() if count)
+
+
+def verdicts_table() -> str:
+    """What each verdict means, as Markdown."""
+    rows = [f"| **{verdict}** | {meaning} |" for verdict, meaning in MEANINGS.items()]
+    return "\n".join(["| verdict | when |", "| --- | --- |", *rows])
 
 
 def between_markers(text: str, name: str, content: str, path: Path) -> str:
@@ -148,29 +169,37 @@ def best_recorded(paper: Paper) -> tuple[Scale, list[ClaimResult]] | None:
     return None
 
 
+def record_sentence(paper: Paper, scale: Scale, results: Sequence[ClaimResult]) -> str:
+    """When and on what a scale was recorded, and what came out."""
+    section = regression.load(paper)[scale]
+    return (
+        f"Recorded at {scale} scale on {section['date'][:10]} ({section['cpu']}, Python {section['python']}, "
+        f"{section['cpu_seconds'] / 60:.1f} CPU-minutes): {summary(results)}. "
+        f"How much of the paper could be read: {paper.info.evidence}."
+    )
+
+
+def other_seeds_sentence(paper: Paper, scale: Scale) -> str:
+    """How the verdicts on seeds that nobody looked at differ; empty where no such run was recorded."""
+    section = regression.load(paper)[scale]
+    if not (fresh := section.get("fresh")):
+        return ""
+    differing = [
+        f"{claim}: {section['verdicts'][claim]} here, {verdict} there"
+        for claim, verdict in fresh["verdicts"].items()
+        if verdict != section["verdicts"][claim]
+    ]
+    told = "; ".join(differing) if differing else "every verdict is the same"
+    return f"On seeds nobody looked at before (from {fresh['first_seed']}): {told}."
+
+
 def readme_section(paper: Paper) -> str:
     """What stands between the claims markers of a package's README, from the record."""
     best = best_recorded(paper)
     if best is None:
         return "*Nothing recorded yet.*"
-    scale, results = best
-    section = regression.load(paper)[scale]
-    lines = [
-        f"Recorded at {scale} scale on {section['date'][:10]} ({section['cpu']}, Python {section['python']}, "
-        f"{section['cpu_seconds'] / 60:.1f} process-minutes): {summary(results)}. "
-        f"How much of the paper could be read: {paper.info.evidence}.",
-        "",
-        markdown_table(results),
-    ]
-    if fresh := section.get("fresh"):
-        differing = [
-            f"{claim}: {section['verdicts'][claim]} here, {verdict} there"
-            for claim, verdict in fresh["verdicts"].items()
-            if verdict != section["verdicts"][claim]
-        ]
-        told = "; ".join(differing) if differing else "every verdict is the same"
-        lines += ["", f"On seeds nobody looked at before (from {fresh['first_seed']}): {told}."]
-    return "\n".join(lines)
+    parts = [record_sentence(paper, *best), markdown_table(best[1]), other_seeds_sentence(paper, best[0])]
+    return "\n\n".join(filter(None, parts))
 
 
 def scoreboard(papers: Sequence[Paper], link: str = "packages/{slug}") -> str:
@@ -179,12 +208,16 @@ def scoreboard(papers: Sequence[Paper], link: str = "packages/{slug}") -> str:
     rows.append("| --- | --- | --- | --- | --- | --- | --- |")
     for paper in papers:
         best = best_recorded(paper)
-        counts = Counter(r.verdict for r in best[1]) if best else Counter()
         cells = [f"[{paper.slug}]({link.format(slug=paper.slug)})", paper.info.title, paper.info.evidence]
-        order = (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED)
-        cells += [str(counts[v]) if best else "" for v in order]
+        cells += [str(count) if best else "" for count in verdict_counts(best[1] if best else ()).values()]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
+
+
+def update_root_readme(path: Path, papers: Sequence[Paper]) -> None:
+    """Bring the scoreboard and the meaning of the verdicts in the root README up to date."""
+    text = between_markers(path.read_text(encoding="utf-8"), "scoreboard", scoreboard(papers), path)
+    write_atomic(path, between_markers(text, "verdicts", verdicts_table(), path))
 
 
 def update_readme(paper: Paper, figures: Path | None = None) -> None:
@@ -210,14 +243,25 @@ def print_results(console: Console, paper: Paper, scale: str, results: Sequence[
     console.print(f"{paper.slug}: {summary(results)}", highlight=False)
 
 
+BENCHMARK_COLUMNS = ("paper", "what", "peer", "time ours / peer's", "target", "machine")
+
+
+def missed(row: Mapping[str, Any]) -> bool:
+    """Whether a timing is above its target."""
+    return row["target"] is not None and row["ratio"] > row["target"]
+
+
+def benchmark_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """One timing against a peer, in words; a missed target is said, not hidden."""
+    target = "–" if row["target"] is None else f"≤ {row['target']:g}"
+    if missed(row):
+        target += " (missed)"
+    ratio = f"{number(row['ratio'])} ({number(row['low'])} to {number(row['high'])})"
+    return row["paper"], row["what"], row["peer"], ratio, target, f"{row['cpu']}, {row['date']}"
+
+
 def benchmarks_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Ratios against peers, as Markdown; a missed target is said, not hidden."""
-    lines = ["| paper | what | peer | time ours / peer's | target | machine |", "| --- | --- | --- | --- | --- | --- |"]
-    for row in rows:
-        target = "–" if row["target"] is None else f"≤ {row['target']:g}"
-        if row["target"] is not None and row["ratio"] > row["target"]:
-            target += " (missed)"
-        ratio = f"{number(row['ratio'])} ({number(row['low'])} to {number(row['high'])})"
-        cells = (row["paper"], row["what"], row["peer"], ratio, target, f"{row['cpu']}, {row['date']}")
-        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+    """Ratios against peers, as Markdown."""
+    lines = ["| " + " | ".join(BENCHMARK_COLUMNS) + " |", "| " + " | ".join("---" for _ in BENCHMARK_COLUMNS) + " |"]
+    lines += ["| " + " | ".join(_cell(cell) for cell in benchmark_cells(row)) + " |" for row in rows]
     return "\n".join(lines)

@@ -116,7 +116,7 @@ def execute(task: Task, threads: int, scratch: Path, progress_folder: Path) -> t
     """Run one task in this process: its name, and the result or the traceback of what went wrong."""
     progress_file = progress_folder / f"{task.name}.json" if progress_folder.is_dir() else None
     run = Run(task.experiment.name, task.seed, scratch=scratch, progress_file=progress_file)
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), _cpu_seconds()
     try:
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(threads)
@@ -125,8 +125,15 @@ def execute(task: Task, threads: int, scratch: Path, progress_folder: Path) -> t
             task.experiment.function(task.config, run)
     except Exception:
         return task.name, traceback.format_exc()
-    where = provenance(task.seed, threads, time.perf_counter() - start, costs.peak_memory())
+    seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu_start
+    where = provenance(task.seed, threads, seconds, cpu_seconds, costs.peak_memory())
     return task.name, SeedResult(run.measures, run.tables, run.figures, where)
+
+
+def _cpu_seconds() -> float:
+    """Processor time of this process, its threads and the children it has waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _register(backend: str) -> None:

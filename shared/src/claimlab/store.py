@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -166,7 +166,8 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         part.write_bytes(data)
         os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may be what is wrong
+            part.unlink()
         raise ClaimlabError(f"cannot write {path}: {error.strerror}; what was finished before is kept") from None
 
 
@@ -175,7 +176,7 @@ def _plain(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def provenance(seed: int, threads: int, seconds: float, peak_mib: float) -> dict[str, Any]:
+def provenance(seed: int, threads: int, seconds: float, cpu_seconds: float, peak_mib: float) -> dict[str, Any]:
     """Where and how a number was made, as the process that made it sees it."""
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -186,6 +187,7 @@ def provenance(seed: int, threads: int, seconds: float, peak_mib: float) -> dict
         "threads": threads,
         "seed": seed,
         "seconds": round(seconds, 3),
+        "cpu_seconds": round(cpu_seconds, 3),
         "peak_memory_mib": round(peak_mib, 1),
     }
 

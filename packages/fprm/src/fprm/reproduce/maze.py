@@ -35,7 +35,7 @@ SMALL_MODEL = FPRMConfig(
     norm_placement="output",
 )
 SMALL_RECIPE = Recipe(
-    steps=350,
+    steps=280,
     batch_size=32,
     learning_rate=4e-3,
     bptt=4,
@@ -157,7 +157,7 @@ def maze_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
     fig, (accuracy, iterations) = plotting.subplots(1, 2, figsize=(9.5, 3.8))
     plotting.mean_curve(accuracy, tables["by_length"], x="length", y="accuracy", by="arm", labels=labels)
     accuracy.set(xlabel="steps of the shortest path", ylabel="path exactly right", ylim=(-0.02, 1.02))
-    accuracy.legend(fontsize="small")
+    fig.legend(*accuracy.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
     ours = tables["by_length"].query("arm == 'fprm'")
     plotting.mean_curve(iterations, ours, x="length", y="iterations")
     iterations.set(xlabel="steps of the shortest path", ylabel="iterations until the fixed point", ylim=(0, None))

@@ -25,7 +25,7 @@ from .declaration import paper
 
 SMALL_MODEL = FPRMConfig.state_tracking(vocab_size=6, seq_len=24, hidden_size=32, num_heads=4, ffn_multiple=8)
 SMALL_RECIPE = Recipe(
-    steps=600,
+    steps=500,
     batch_size=32,
     learning_rate=6e-3,
     bptt=4,
@@ -173,7 +173,7 @@ def state_tracking_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]
     fig, (accuracy, iterations) = plotting.subplots(1, 2, figsize=(9.5, 3.8))
     plotting.mean_curve(accuracy, tables["lengths"], x="length", y="final", by="arm", labels=labels)
     accuracy.set(xlabel="sequence length", ylabel="final state right", ylim=(-0.02, 1.02))
-    accuracy.legend(fontsize="small")
+    fig.legend(*accuracy.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
     ours = tables["lengths"].query("arm == 'fprm'")
     both = ours.melt(["seed", "length"], ["iterations", "median_iterations"], "kind", "value")
     names = {"iterations": "mean", "median_iterations": "median"}

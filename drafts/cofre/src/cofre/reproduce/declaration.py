@@ -1,0 +1,5 @@
+"""The paper on which every experiment registers."""
+
+from claimlab import Paper
+
+paper = Paper("cofre")
