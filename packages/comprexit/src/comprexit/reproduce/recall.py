@@ -27,7 +27,7 @@ RIVALS = ("icae", "fivehundredx", "beacon")  # the soft compressors that train t
 
 
 TASK, LANGUAGE_MODEL = RecallTask(), RecallLMConfig()
-RECIPE = Recipe(steps=500, learning_rate=3e-3)
+RECIPE = Recipe(steps=400, learning_rate=3e-3)
 SHAPE = Shape(
     window=24,
     gate_size=32,
@@ -51,7 +51,7 @@ class RecallConfig:
     length: int = 24  # tokens of context
     test_contexts: int = 1024
     recipe: Recipe = RECIPE  # each arm has its own learning rate
-    batch_size: int = 32
+    batch_size: int = 64
     shape: Shape = SHAPE
     ratio: int = 4
     methods: tuple[str, ...] = (
