@@ -26,10 +26,27 @@ def test_dry_run_prints_settings_and_runs_nothing(toy):
             "has this field; fields: centre, data_file, n, points, sizes",
         ),
         (["run", "toy", "--set", "line.n=3"], "no selected experiment has this field"),
-        (["run", "toy", "--set", "n=many"], "--set n=many: expected <class 'int'> for draws.n"),
+        (["run", "toy", "--set", "n=many"], "--set n=many: expected int for draws.n"),
         (["run", "toy", "--set", "n=2.5"], "--set n=2.5"),
         (["run", "toy", "--set", "n=-1"], "expected n > 0, got -1"),
         (["run", "toy", "--set", "n"], "--set n: expected field=value"),
+        (
+            ["run", "toy", "--set", "points=0"],
+            "--set points=0: expected int for line.points (Input should be greater",
+        ),
+        (
+            ["run", "toy", "--set", "points=-3"],
+            "--set points=-3: expected int for line.points (Input should be",
+        ),
+        (
+            ["run", "toy", "--set", "sizes=[]"],
+            "--set sizes=[]: expected tuple[int, ...] for draws.sizes (Tuple should hav",
+        ),
+        (["run", "toy", "--set", "sizes=[2, -1]"], "--set sizes=[2, -1]: expected tuple[int, ...] for draws.sizes"),
+        (["run", "toy", "--seeds", "0"], "--seeds 0: expected 1 or more"),
+        (["run", "toy", "--jobs", "0"], "--jobs 0: expected 1 or more"),
+        (["run", "toy", "--first-seed", "-1"], "--first-seed -1: expected 0 or more"),
+        (["report", "toy", "--readme", "nope.md"], "error: [Errno 2] No such file or directory: "),
         (["record", "toy", "--scale", "smoke"], "toy at smoke scale is unfinished: draws, line; run it first"),
         (["assets", "fetch", "nope"], "no asset 'nope'; known: smollm2, mnist"),
     ],
@@ -39,6 +56,20 @@ def test_errors_are_one_clear_line(toy, arguments, message):
     assert result.returncode == 2
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_recording_from_a_file_instead_of_a_folder_is_one_clear_line(toy, tmp_path):
+    blocked = tmp_path / "a file"
+    blocked.write_text("")
+    result = toy("record", "toy", "--scale", "smoke", out=blocked)
+    assert result.returncode == 2
+    assert "Not a directory" in result.stderr and len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_summary_of_two_lines_is_shown_whole(toy):
+    source = toy.folder / "toy" / "reproduce.py"
+    source.write_text(source.read_text().replace('"""A straight line."""', '"""A straight\n    line.\n\n    More."""'))
+    assert "line: A straight line.\n" in toy("run", "toy", "--dry-run").stdout
 
 
 def test_debug_shows_the_traceback(toy):

@@ -93,9 +93,12 @@ def test_a_damaged_result_is_named_and_nothing_else_is_lost(toy, tmp_path):
 def test_a_failing_experiment_does_not_stop_the_others(toy):
     result = toy("run", "toy", "--scale", "smoke", TOY_FAIL="1")
     assert result.returncode == 1
-    assert "line-0 failed" in result.stderr and "the line broke" in result.stderr
+    error = toy.result("line", 0).with_name("error.txt")
+    assert result.stderr == f"line-0 failed: RuntimeError: the line broke (traceback in {error})\n"
+    assert error.read_text().startswith("Traceback") and "reproduce.py" in error.read_text()
     assert "no measure line.slope in this run" in toy.claims()
     assert toy.result("draws", 2).exists()
+    assert toy("run", "toy", "--scale", "smoke").returncode == 0 and not error.exists()
 
 
 def test_a_stale_result_of_a_failing_experiment_is_not_judged(toy):

@@ -232,6 +232,8 @@ def test_bad_input(unchecked):
         FixedPointSolver().solve(affine, torch.ones(2, 3), context=(torch.ones(3), torch.ones(3, 3)))
     with pytest.raises(ValueError, match="real part below 1, got 1"):
         critical_damping([0.5, 1.0])
+    with pytest.raises(ValueError, match="real part below 1, got nan"):
+        critical_damping([0.5, float("nan")])
     with pytest.raises(ValueError, match="at least one"):
         critical_damping([])
     with pytest.raises(ValueError, match=r"threshold must lie in \(0, 1\), got 1"):

@@ -270,6 +270,9 @@ def test_bad_input_of_rules():
         KernelFDR(SPACE.kernel, rule="bh").fit(DATA)
     with pytest.raises(ValueError, match="permutation"):
         selective_seqstep(np.array([True, False]), np.array([False, True]), np.array([0, 0]), 0.1)
+    for stretch in (0, -1):
+        with pytest.raises(ValueError, match=f"stretch must be a whole number of at least 1, got {stretch}"):
+            selective_seqstep(np.array([True, False]), np.array([False, True]), np.arange(2), 0.1, stretch)
 
 
 @pytest.mark.parametrize(("q", "stretch", "least"), [(0.1, 1, 10), (0.1, 3, 4), (0.05, 1, 20)])

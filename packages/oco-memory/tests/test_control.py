@@ -263,6 +263,8 @@ def test_shocks_and_sinusoids_have_their_sizes():
         (lambda: FirstOrderGPC(rotation_plant(), radius=0.0), "radius"),
         (lambda: QuadraticCost(-np.eye(2), np.eye(1)), "Q must be symmetric and positive semidefinite"),
         (lambda: L1Cost(-1.0), "weights"),
+        (lambda: truncation_length(rotation_plant(), None, -1.0), "tolerance must be positive, got -1.0"),
+        (lambda: truncation_length(rotation_plant(), None, np.nan), "tolerance must be positive, got nan"),
         (lambda: surrogate_features(rotation_plant(), None, np.ones((4, 3)), 1, 1), r"\(T, 2\)"),
         (lambda: surrogate_features(rotation_plant(), None, np.full((4, 2), np.nan), 1, 1), "row 0"),
         (lambda: simulate(rotation_plant(), LinearFeedback(rotation_plant()), np.ones((4, 2)), []), "0 costs"),

@@ -332,6 +332,7 @@ def test_window_is_the_last_decisions_oldest_first():
         (lambda: LazyExponentialWeights(INTERVAL, 1, eta=0.0), "eta must be positive"),
         (lambda: LazyExponentialWeights(INTERVAL, 1, eta="known"), "l_star"),
         (lambda: LazyExponentialWeights(INTERVAL, 1, loss_range=0.0), "loss_range"),
+        (lambda: play_finite([], np.zeros((2, 1)), loss_range=0.0, table=np.zeros((0, 2))), "loss_range must be pos"),
         (lambda: LazyExponentialWeights(INTERVAL, 1, sampler="best"), "sampler"),
         (lambda: LazyExponentialWeights(INTERVAL, 1, prior=np.ones(3)), "prior must hold 65"),
         (lambda: LazyExponentialWeights(INTERVAL, 1, sampler="hit_and_run"), "hit_and_run needs"),

@@ -87,6 +87,9 @@ def test_smooth_bounds_hold_on_random_games(seed):
         lambda: smooth_ogd_bound(0.1, 1.0, 0.0, 1, 1.0),
         lambda: tuned_eta_smooth(1.0, 1.0, 1, 0.0),
         lambda: memory_ogd_eta(1.0, 1.0, 1, 0),
+        lambda: lazy_ew_bound(0.1, 1.0, 2, 0),
+        lambda: smooth_ogd_bound(0.1, 1.0, 1.0, 0, 1.0),
+        lambda: lazy_ew_doubling_bound(1.0, 0, 1),
     ],
 )
 def test_bad_arguments(call):

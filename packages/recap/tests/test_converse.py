@@ -114,6 +114,11 @@ def test_bound_refuses_bad_sizes(exact):
         converse_bound(pomdp, vf, True)
     with pytest.raises(ValueError, match="t_max must be at least 1, got 0"):
         converse_bound(pomdp, vf, 1, t_max=0)
+    for bound in (loss_at, information_bound):
+        with pytest.raises(ValueError, match="a time must be at least 0, got -1"):
+            bound(pomdp, vf, constant_controller(pomdp), -1)
+    with pytest.raises(ValueError, match="a time must be at least 0, got -1"):
+        subset_bound(pomdp, vf, 1, -1)
 
 
 def test_information_form_lies_below_the_controllers_own_loss(exact):
@@ -245,12 +250,21 @@ def test_k_median_as_a_program_agrees_with_enumeration(monkeypatch):
     ("p", "d", "rate", "message"),
     [
         (np.array([0.5, 0.6]), np.ones((2, 2)), 1.0, "p must be a distribution, got a sum of 1.1"),
+        (np.array([np.nan, 1.0]), np.ones((2, 2)), 1.0, "p must be a distribution, got a sum of nan"),
+        (np.array([0.5, 0.5]), np.array([[0.0, np.nan], [1.0, 0.0]]), 1.0, "got shape (2, 2) and 1 that are not"),
+        (np.array([0.5, 0.5]), np.ones((2, 0)), 1.0, "d must hold finite numbers, got shape (2, 0)"),
         (np.array([0.5, 0.5]), np.ones((2, 2)), -1.0, "rate must be at least 0 nats, got -1.0"),
     ],
 )
 def test_bad_sources(p, d, rate, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         rate_distortion(p, d, rate)
+
+
+@pytest.mark.parametrize("slope", [-1.0, np.nan])
+def test_a_slope_below_zero_is_refused(slope):
+    with pytest.raises(ValueError, match="slope must be at least 0 and finite, got"):
+        blahut_arimoto(np.array([0.5, 0.5]), np.eye(2), slope)
 
 
 # The upper bound of V* ----------------------------------------------------------------------------------------------

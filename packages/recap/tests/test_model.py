@@ -156,6 +156,9 @@ def test_a_randomized_controller_with_certain_choices_is_the_deterministic_one()
 def test_bad_controllers_are_refused():
     with pytest.raises(ValueError, match=re.escape("next must hold memory states 0..1, got 0..2")):
         Controller(np.array([0, 1]), np.array([[0, 2], [1, 1]]))
+    for actions, following in (([3], [[0, 0]]), ([0], [[0, 0, 0]])):
+        with pytest.raises(ValueError, match="does not fit a model with 2 observations and 3 actions"):
+            Controller(np.array(actions), np.array(following)).value(benchmarks("tiger"))
     with pytest.raises(ValueError, match="exceed the limit of 60000"):
         brute_force(benchmarks("4x3"), 3)
     with pytest.raises(ValueError, match="K must be at least 1, got 0"):

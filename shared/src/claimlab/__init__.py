@@ -3,7 +3,7 @@
 from claimlab import costs, plotting, stats
 from claimlab.claims import Check, Claim, ClaimResult, Measure, Verdict, judge
 from claimlab.errors import ClaimlabError
-from claimlab.paper import Paper, load_paper, paper_names
+from claimlab.paper import Count, Counts, Paper, load_paper, paper_names
 from claimlab.run import Run
 from claimlab.stats import Interval
 
@@ -12,6 +12,8 @@ __all__ = [
     "Claim",
     "ClaimResult",
     "ClaimlabError",
+    "Count",
+    "Counts",
     "Interval",
     "Measure",
     "Paper",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -25,9 +26,23 @@ app.add_typer(assets_app, name="assets")
 console = Console(width=None if sys.stdout.isatty() else 140)
 errors = Console(stderr=True)
 
+
+def _at_least(least: int) -> Callable[[typer.CallbackParam, int | None], int | None]:
+    """A check of an option's number, for an error of one line that names the number."""
+
+    def check(param: typer.CallbackParam, value: int | None) -> int | None:
+        if value is not None and value < least:
+            raise ClaimlabError(f"{param.opts[0]} {value}: expected {least} or more")
+        return value
+
+    return check
+
+
 OutOption = Annotated[Path, typer.Option("--out", help="Results folder.")]
 ScaleOption = Annotated[str, typer.Option("--scale", help="smoke, laptop or paper.")]
-JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="Processes (default: one a core).")]
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", callback=_at_least(1), help="Processes (default: one a core).")
+]
 PaperArgument = Annotated[str, typer.Argument(help="Slug of an installed paper; see `claimlab list`.")]
 PapersArgument = Annotated[list[str] | None, typer.Argument(help="Slugs (default: every installed paper).")]
 RESULTS = Path("results")
@@ -74,8 +89,10 @@ def run(
     paper: PaperArgument,
     scale: ScaleOption = "laptop",
     experiment: Annotated[list[str] | None, typer.Option(help="Only this experiment (may be repeated).")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each experiment.")] = None,
-    first_seed: Annotated[int, typer.Option(min=0, help="First seed; results are kept apart from the usual ones.")] = 0,
+    seeds: Annotated[int | None, typer.Option(callback=_at_least(1), help="Seeds of each experiment.")] = None,
+    first_seed: Annotated[
+        int, typer.Option(callback=_at_least(0), help="First seed; results are kept apart from the usual ones.")
+    ] = 0,
     jobs: JobsOption = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Override a setting; marks the run custom.")
@@ -111,7 +128,7 @@ def run(
         told = f"nothing had to be run: all {outcome.kept} seeds were finished"
     console.print(f"{told}. Results: {store.directory}", highlight=False, soft_wrap=True)
     for failure in outcome.failures:
-        errors.print(failure, style="red", highlight=False, markup=False)
+        errors.print(failure, style="red", highlight=False, markup=False, soft_wrap=True)
     if outcome.failures:
         raise typer.Exit(1)
 
@@ -147,7 +164,7 @@ def check(
         store = Store(out, Plan.make(paper, _scale(scale)))
         outcome, results = _execute(store, jobs=jobs)
         for failure in outcome.failures:
-            errors.print(failure, style="red", highlight=False, markup=False)
+            errors.print(failure, style="red", highlight=False, markup=False, soft_wrap=True)
         changes = regression.compare(section, store.measures(), results)
         bad = bool(outcome.failures) or outcome.interrupted or any(c.failed for c in changes)
         failed |= bad
@@ -236,7 +253,7 @@ def main() -> None:
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
         app(arguments, standalone_mode=True)
-    except ClaimlabError as error:
+    except (ClaimlabError, OSError) as error:
         if debug:
             raise
         errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)

@@ -25,6 +25,10 @@ Scale = Literal["smoke", "laptop", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 DEFAULT_SEEDS: Mapping[Scale, int] = {"smoke": 2, "laptop": 3, "paper": 3}
 
+Count = Annotated[int, Field(ge=1)]
+"""Type of a setting that counts something: none of it would measure nothing, and pass."""
+Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 FigureMaker = Callable[[dict[str, pd.DataFrame]], dict[str, Figure]]
 
@@ -65,13 +69,13 @@ class Experiment:
 
     @property
     def summary(self) -> str:
-        """First line of the function's docstring."""
-        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+        """First paragraph of the function's docstring, on one line."""
+        return " ".join((inspect.getdoc(self.function) or "").partition("\n\n")[0].split())
 
     def config(self, scale: Scale, overrides: Mapping[str, str] | None = None) -> Any:
         """The scale's configuration with `field=value` overrides, each parsed as a TOML value and validated by type."""
         config = self.configs[scale]
-        types = get_type_hints(type(config))
+        types, limits = get_type_hints(type(config)), get_type_hints(type(config), include_extras=True)
         values = {}
         for name, text in (overrides or {}).items():
             try:
@@ -80,12 +84,12 @@ class Experiment:
                 parsed = text
             try:
                 # JSON mode: a list becomes a tuple, a string a path; but never "3.5" an int.
-                values[name] = TypeAdapter(types[name]).validate_python(parsed)
+                values[name] = TypeAdapter(limits[name]).validate_python(parsed)
             except ValidationError as error:
                 reason = error.errors()[0]["msg"]
-                raise ClaimlabError(
-                    f"--set {name}={text}: expected {types[name]} for {self.name}.{name} ({reason})"
-                ) from None
+                expected = types[name].__name__ if isinstance(types[name], type) else types[name]
+                told = f"--set {name}={text}: expected {expected} for {self.name}.{name} ({reason})"
+                raise ClaimlabError(told) from None
         try:
             return dataclasses.replace(config, **values)
         except ValueError as error:  # the configuration's own validation

@@ -25,18 +25,36 @@ from claimlab import costs
 from claimlab.errors import ClaimlabError
 from claimlab.plan import Task
 from claimlab.run import Run, render, seed_everything
-from claimlab.store import SeedResult, Store, git_state, provenance, versions, write_atomic
+from claimlab.store import ERROR_FILE, SeedResult, Store, git_state, provenance, versions, write_atomic
 
 
 @dataclass
 class Outcome:
-    """What a call of `run_plan` did."""
+    """What a call of `run_plan` did; `failures` has a line each."""
 
     ran: int = 0
     kept: int = 0
     failures: list[str] = field(default_factory=list)
     interrupted: bool = False
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, in one line and in full."""
+
+    reason: str
+    traceback: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        return cls(f"{type(error).__name__}: {error}".partition("\n")[0], traceback.format_exc())
+
+    def keep(self, what: str, directory: Path) -> str:
+        """Write the traceback to the folder; the line to tell."""
+        path = directory / ERROR_FILE
+        write_atomic(path, self.traceback)
+        return f"{what} failed: {self.reason} (traceback in {path})"
 
 
 def run_plan(
@@ -95,7 +113,7 @@ def _execute_all(
         work = [delayed(execute)(t, threads, store.seed_directory(t) / "scratch", Path(folder)) for t in tasks]
         try:
             finished = Parallel(n_jobs=jobs, return_as="generator_unordered")(work)
-            for name, result in cast(Iterable[tuple[str, SeedResult | str]], finished):
+            for name, result in cast(Iterable[tuple[str, SeedResult | Failure]], finished):
                 task = waiting.pop(name)
                 if isinstance(result, SeedResult):
                     result.provenance |= {"git": git, "versions": versions(paper.slug)}
@@ -103,7 +121,7 @@ def _execute_all(
                     outcome.ran += 1
                     advance(name, f"{result.provenance['seconds']:.1f} s")
                 else:
-                    outcome.failures.append(f"{name} failed:\n{result}")
+                    outcome.failures.append(result.keep(name, store.seed_directory(task)))
                     advance(name, "failed")
         except TerminatedWorkerError as error:
             outcome.failures.append(
@@ -112,8 +130,8 @@ def _execute_all(
             )
 
 
-def execute(task: Task, threads: int, scratch: Path, progress_folder: Path) -> tuple[str, SeedResult | str]:
-    """Run one task in this process: its name, and the result or the traceback of what went wrong."""
+def execute(task: Task, threads: int, scratch: Path, progress_folder: Path) -> tuple[str, SeedResult | Failure]:
+    """Run one task in this process: its name, and the result or what went wrong."""
     progress_file = progress_folder / f"{task.name}.json" if progress_folder.is_dir() else None
     run = Run(task.experiment.name, task.seed, scratch=scratch, progress_file=progress_file)
     start, cpu_start = time.perf_counter(), _cpu_seconds()
@@ -123,8 +141,8 @@ def execute(task: Task, threads: int, scratch: Path, progress_folder: Path) -> t
         seed_everything(task.seed)
         with threadpool_limits(limits=threads):
             task.experiment.function(task.config, run)
-    except Exception:
-        return task.name, traceback.format_exc()
+    except Exception as error:
+        return task.name, Failure.of(error)
     seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu_start
     where = provenance(task.seed, threads, seconds, cpu_seconds, costs.peak_memory())
     return task.name, SeedResult(run.measures, run.tables, run.figures, where)
@@ -169,8 +187,8 @@ def _draw_figures(store: Store, changed: set[str], outcome: Outcome) -> None:
                 for kind, content in render(figure).items():
                     write_atomic(folder / f"{figure_name}.{kind}", content)
             write_atomic(drawn, "")
-        except Exception:
-            outcome.failures.append(f"figures of {name} failed:\n{traceback.format_exc()}")
+        except Exception as error:
+            outcome.failures.append(Failure.of(error).keep(f"figures of {name}", folder))
 
 
 @contextmanager

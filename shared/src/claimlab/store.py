@@ -3,6 +3,7 @@
 results/<paper>/<scale>/<experiment>/seed-<n>/result.json   measures, settings, provenance; written last
                                               <table>.csv
                                               <figure>.png, .svg
+                                              error.txt     in its place: the traceback of what failed
 results/<paper>/<scale>/figures/                            figures over seeds
 results/<paper>/<scale>/claims.md, claims.json              the judged claims
 """
@@ -34,6 +35,8 @@ from claimlab.errors import ClaimlabError
 from claimlab.plan import Plan, Task
 from claimlab.run import Recorded
 from claimlab.stats import Interval
+
+ERROR_FILE = "error.txt"
 
 
 @dataclass
@@ -98,6 +101,7 @@ class Store:
             "provenance": result.provenance,
         }
         write_atomic(directory / "result.json", json.dumps(record, indent=1, default=str, ensure_ascii=False))
+        (directory / ERROR_FILE).unlink(missing_ok=True)
 
     def record(self, task: Task) -> dict[str, Any] | None:
         """The parsed result.json; None where the seed is not finished with this code and these settings.

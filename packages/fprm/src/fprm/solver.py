@@ -268,6 +268,6 @@ def critical_damping(eigenvalues: Sequence[complex | float] | np.ndarray) -> flo
     values = np.asarray(eigenvalues, dtype=np.complex128).ravel()
     if values.size == 0:
         raise ValueError("critical_damping needs at least one eigenvalue")
-    if (values.real >= 1.0).any():
+    if not (values.real < 1.0).all():
         raise ValueError(f"every eigenvalue needs a real part below 1, got {values[values.real.argmax()]:.6g}")
     return float((2.0 * (1.0 - values.real) / np.abs(1.0 - values) ** 2).min())

@@ -32,6 +32,12 @@ def _whole_numbers(values: Values, name: str) -> Int[np.ndarray, " hypotheses"]:
     return array.astype(np.int64)
 
 
+def check_stretch(stretch: int) -> None:
+    """Raise ``ValueError`` unless the stretch is at least 1."""
+    if stretch < 1:
+        raise ValueError(f"stretch must be a whole number of at least 1, got {stretch}")
+
+
 class CountData:
     """Exceedance counts of ``N`` hypotheses.
 
@@ -127,8 +133,7 @@ class CountData:
 
     def mirror_signs(self, stretch: int = 1) -> tuple[Bool[np.ndarray, " hypotheses"], Bool[np.ndarray, " hypotheses"]]:
         """Low and high side of the mirror. With ``stretch = 1`` the middle count ``n / 2`` is high (conservative)."""
-        if stretch < 1:
-            raise ValueError(f"stretch must be a whole number of at least 1, got {stretch}")
+        check_stretch(stretch)
         if stretch == 1:
             low = 2 * self.k < self.n
             return low, ~low

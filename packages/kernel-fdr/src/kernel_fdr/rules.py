@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from kernel_fdr.counts import CountData, MaskedCounts, Values
+from kernel_fdr.counts import CountData, MaskedCounts, Values, check_stretch
 from kernel_fdr.estimator import KernelNullPrior, NullPrior
 from kernel_fdr.kernels import Eigenfeatures, Kernel
 from kernel_fdr.likelihood import Alternative
@@ -63,9 +63,10 @@ def selective_seqstep(
         The rejected hypotheses, the estimated FDP of the prefix (NaN if nothing is rejected), and the prefix's length.
 
     Raises:
-        ValueError: for ``q`` outside (0, 1) or an order that is no permutation.
+        ValueError: for ``q`` outside (0, 1), ``stretch < 1``, or an order that is no permutation.
     """
     check_level(q)
+    check_stretch(stretch)
     if not np.array_equal(np.sort(order), np.arange(len(low))) or len(high) != len(low):
         raise ValueError("order must be a permutation of the hypotheses")
     highs, lows = np.cumsum(high[order]), np.cumsum(low[order])

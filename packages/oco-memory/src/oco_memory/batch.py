@@ -17,7 +17,7 @@ from .game import Losses
 from .losses import require_memory
 from .sampling import draw_index
 from .theory import first_guess, tuned_eta_lazy
-from .weights import check_eta, check_range
+from .weights import check_eta, check_range, require_range
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ def play_finite(
     memory = require_memory(next((loss.memory for loss in losses if loss is not None), 1))
     if runs < 1:
         raise ValueError(f"runs must be >= 1, got {runs}")
+    loss_range = require_range(loss_range)
     table = unary_table(losses, points, loss_range) if table is None else table
     best = float(table.sum(axis=0).min())
     check_eta(eta, best if l_star is None else l_star)

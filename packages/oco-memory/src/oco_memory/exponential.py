@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from jaxtyping import Float
 
 from .learner import Learner
 from .losses import MemoryLoss, check_loss_value
 from .sets import DecisionSet, FiniteSet
-from .weights import GridLaw, HitAndRunLaw, check_eta
-
-
-def _require_range(loss_range: float | int) -> float:
-    if not 0 < loss_range < math.inf:
-        raise ValueError(f"loss_range must be positive and finite, got {loss_range!r}")
-    return float(loss_range)
+from .weights import GridLaw, HitAndRunLaw, check_eta, require_range
 
 
 class LazyExponentialWeights(Learner):
@@ -67,7 +59,7 @@ class LazyExponentialWeights(Learner):
     ) -> None:
         super().__init__(decision_set, memory)
         check_eta(eta, l_star)
-        span = _require_range(loss_range)
+        span = require_range(loss_range)
         if sampler == "grid":
             self.law = GridLaw(decision_set, memory, eta, l_star, cells=cells, loss_range=span, prior=prior)
         elif sampler == "hit_and_run":
@@ -117,7 +109,7 @@ class RedrawExponentialWeights(Learner):
     ) -> None:
         super().__init__(decision_set, memory)
         check_eta(eta, l_star)
-        self.law = GridLaw(decision_set, memory, eta, l_star, cells=cells, loss_range=_require_range(loss_range))
+        self.law = GridLaw(decision_set, memory, eta, l_star, cells=cells, loss_range=require_range(loss_range))
         self.rng = np.random.default_rng(random_state)
         self.n_redraws_ = 0
         self._start(self.law.draw(self.rng))
@@ -150,7 +142,7 @@ class MeanExponentialWeights(Learner):
         check_eta(eta, l_star)
         if isinstance(decision_set, FiniteSet):
             raise ValueError("MeanExponentialWeights needs a convex decision set: the mean of actions is no action")
-        self.law = GridLaw(decision_set, memory, eta, l_star, cells=cells, loss_range=_require_range(loss_range))
+        self.law = GridLaw(decision_set, memory, eta, l_star, cells=cells, loss_range=require_range(loss_range))
         self._start(self.law.mean())
 
     def _learn(self, loss: MemoryLoss) -> np.ndarray:

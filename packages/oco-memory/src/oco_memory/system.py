@@ -56,7 +56,13 @@ class LinearSystem:
 
 
 def truncation_length(system: LinearSystem, K: ArrayLike | None, tolerance: float = 1e-6) -> int:
-    """The smallest S with ||(A - B K)^S||_2 <= tolerance: how long the surrogate state must remember."""
+    """The smallest S with ||(A - B K)^S||_2 <= tolerance: how long the surrogate state must remember.
+
+    Raises:
+        ValueError: A - B K is unstable, or the tolerance is not positive (it would never be reached).
+    """
+    if not tolerance > 0:
+        raise ValueError(f"tolerance must be positive, got {tolerance!r}")
     A_K, power, S = system.closed_loop(K), np.eye(system.dx), 0
     while np.linalg.norm(power, 2) > tolerance:
         power, S = A_K @ power, S + 1

@@ -25,10 +25,16 @@ def _non_negative(**values: Number) -> None:
             raise ValueError(f"{name} must be >= 0 and finite, got {value!r}")
 
 
+def _counts(**values: Number) -> None:
+    for name, value in values.items():
+        if not (1 <= value < math.inf and value == int(value)):
+            raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+
+
 def tuned_eta_lazy(l_star: Number, complexity: Number, m: int) -> float:
     """eta = min(1, sqrt(complexity / (m L*))); complexity is ln N (or d ln T for a convex body)."""
     _non_negative(l_star=l_star, complexity=complexity)
-    _positive(m=m)
+    _counts(m=m)
     return 1.0 if l_star * m <= complexity else math.sqrt(complexity / (m * l_star))
 
 
@@ -38,7 +44,8 @@ def lazy_ew_bound(eta: Number, l_star: Number, n_actions: int, m: int) -> float:
     Exponential weights give E sum f~_t(x_t) <= (eta L* + ln N)/(1 - e^-eta); the expected number of redraws is at most
     eta times that, and each spoils at most m - 1 windows by at most 1.
     """
-    _positive(eta=eta, n_actions=n_actions, m=m)
+    _positive(eta=eta)
+    _counts(n_actions=n_actions, m=m)
     _non_negative(l_star=l_star)
     return (1 + (m - 1) * eta) * (eta * l_star + math.log(n_actions)) / -math.expm1(-eta)
 
@@ -48,7 +55,8 @@ def lazy_ew_convex_bound(eta: Number, l_star: Number, dim: int, horizon: int, m:
 
     The prior's mass on the points within a factor 1/T of x* is T^-d, and they lose at most 1/T more a round.
     """
-    _positive(eta=eta, dim=dim, horizon=horizon, m=m)
+    _positive(eta=eta)
+    _counts(dim=dim, horizon=horizon, m=m)
     _non_negative(l_star=l_star)
     return (1 + (m - 1) * eta) * (eta * (l_star + 1) + dim * math.log(horizon)) / -math.expm1(-eta)
 
@@ -66,6 +74,7 @@ def lazy_ew_doubling_bound(l_star: Number, n_actions: int, m: int) -> float:
     so the worst case fills the early epochs first.
     """
     _non_negative(l_star=l_star)
+    _counts(n_actions=n_actions, m=m)
     start, complexity = first_guess(n_actions), math.log(n_actions)
     restarts = math.floor(math.log2(l_star / start + 1))
     total, left = restarts * (m - 1.0), float(l_star)
@@ -79,7 +88,8 @@ def lazy_ew_doubling_bound(l_star: Number, n_actions: int, m: int) -> float:
 
 def tuned_eta_smooth(l_star: Number, beta: Number, m: int, diameter: Number) -> float:
     """eta = min(1/(4 beta m^2), D / sqrt(2 beta m^2 L*))."""
-    _positive(beta=beta, m=m, diameter=diameter)
+    _positive(beta=beta, diameter=diameter)
+    _counts(m=m)
     _non_negative(l_star=l_star)
     cap = 1 / (4 * beta * m**2)
     return min(cap, diameter / (m * math.sqrt(2 * beta * l_star))) if l_star > 0 else cap
@@ -92,7 +102,8 @@ def smooth_ogd_bound(eta: Number, l_star: Number, beta: Number, m: int, diameter
     ||grad f~||^2 <= 2 m beta f~ bound the unary loss L~; smoothness bounds f(z_t) - f~(x_t) by the movement, and
     sum ||z_t - (x_t, ..., x_t)||^2 <= eta^2 m^2 (m-1)^2 beta L~.
     """
-    _positive(eta=eta, beta=beta, m=m)
+    _positive(eta=eta, beta=beta)
+    _counts(m=m)
     _non_negative(l_star=l_star, diameter=diameter)
     if eta * m * beta >= 1:
         warnings.warn(f"Theorem B needs eta < 1/(m beta) = {1 / (m * beta):g}, got {eta:g}: no bound", stacklevel=2)
@@ -110,7 +121,8 @@ def self_confident_bound(l_star: Number, beta: Number, m: int, diameter: Number)
     sum ||z_t - (x_t, ..)||^2 <= (m-1) m (2m-1)/6 * sum eta_t^2 ||g_t||^2, where by cap, then logarithm,
     sum eta_t^2 f~_t <= D^2/(2 beta m^2) * (1 + ln max(1, L~/(8 beta m^2 D^2))).
     """
-    _positive(beta=beta, m=m)
+    _positive(beta=beta)
+    _counts(m=m)
     _non_negative(l_star=l_star, diameter=diameter)
     fixed = l_star + 2 * beta * m**2 * diameter**2
     slope = diameter * math.sqrt(beta / 2) * (m + 2)
@@ -123,5 +135,6 @@ def self_confident_bound(l_star: Number, beta: Number, m: int, diameter: Number)
 
 def memory_ogd_eta(diameter: Number, lipschitz: Number, m: int, horizon: int) -> float:
     """D / (G sqrt(m T)): the horizon-tuned step of gradient descent with memory; G bounds ||grad f~||."""
-    _positive(diameter=diameter, lipschitz=lipschitz, m=m, horizon=horizon)
+    _positive(diameter=diameter, lipschitz=lipschitz)
+    _counts(m=m, horizon=horizon)
     return diameter / (lipschitz * math.sqrt(m * horizon))

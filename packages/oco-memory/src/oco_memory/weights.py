@@ -27,6 +27,13 @@ def check_eta(eta: str | float | int, l_star: float | int | None) -> None:
         raise ValueError(f"eta must be positive and finite, got {eta!r}")
 
 
+def require_range(loss_range: float | int) -> float:
+    """`loss_range` as a float; ValueError unless it is positive and finite."""
+    if not 0 < loss_range < math.inf:
+        raise ValueError(f"loss_range must be positive and finite, got {loss_range!r}")
+    return float(loss_range)
+
+
 def check_range(lowest: float, highest: float, loss_range: float, round_index: int) -> None:
     """ValueError that names the round unless 0 <= lowest and highest <= loss_range."""
     if not lowest >= 0.0:

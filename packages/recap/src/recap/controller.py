@@ -51,7 +51,12 @@ class Controller:
         return len(self.actions)
 
     def evaluate(self, pomdp: POMDP) -> Float[np.ndarray, "K S"]:
-        """F[m, s]: exact discounted value of starting in memory m and state s."""
+        """F[m, s]: exact discounted value of starting in memory m and state s.
+
+        Raises:
+            ValueError: the model has other observations, or fewer actions.
+        """
+        self._check_model(pomdp)
         reward = pomdp.r.T[self.actions].ravel()
         if self.size * pomdp.n_states <= _DENSE_LIMIT and not isinstance(pomdp.T, tuple):
             F = np.linalg.solve(self._dense_system(pomdp), reward)
@@ -76,6 +81,7 @@ class Controller:
 
     def occupancy(self, pomdp: POMDP) -> Float[np.ndarray, "K S"]:
         """Discounted occupancy x[m, s] of memory and state; sums to 1 / (1 - gamma)."""
+        self._check_model(pomdp)
         start = np.zeros((self.size, pomdp.n_states))
         start[self.m0] = pomdp.b0
         if start.size <= _DENSE_LIMIT and not isinstance(pomdp.T, tuple):
@@ -83,6 +89,13 @@ class Controller:
         else:
             x = splu(sparse.csc_array(self._sparse_system(pomdp).T)).solve(start.ravel())
         return x.reshape(start.shape)
+
+    def _check_model(self, pomdp: POMDP) -> None:
+        if self.next.shape[1] != pomdp.n_observations or self.actions.max() >= pomdp.n_actions:
+            raise ValueError(
+                f"a controller for {self.next.shape[1]} observations with actions up to {self.actions.max()} does not "
+                f"fit a model with {pomdp.n_observations} observations and {pomdp.n_actions} actions"
+            )
 
     def _dense_system(self, pomdp: POMDP) -> np.ndarray:
         K, S = self.size, pomdp.n_states

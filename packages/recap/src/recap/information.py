@@ -27,8 +27,13 @@ def blahut_arimoto(
     Returns:
         rate (nats) and distortion of the channel found, and a certified lower bound of the minimum (it holds whenever
         the iteration stops; the stop is at ``tol`` between it and the channel's own value).
+
+    Raises:
+        ValueError: p is no distribution, d is not finite, shapes do not fit, or the slope is negative.
     """
     p, d = _check_source(p, d)
+    if not 0 <= slope < np.inf:
+        raise ValueError(f"slope must be at least 0 and finite, got {slope}")
     d = d[p > 0]
     p = p[p > 0]
     floor = d.min(axis=1, keepdims=True)  # keeps the exponentials from vanishing
@@ -154,6 +159,8 @@ def _check_source(p: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     p, d = np.asarray(p, dtype=float), np.asarray(d, dtype=float)
     if p.ndim != 1 or d.ndim != 2 or len(d) != len(p):
         raise ValueError(f"p must be (N,) and d (N, n), got {p.shape} and {d.shape}")
-    if (p < 0).any() or abs(p.sum() - 1) > 1e-6:
+    if d.size == 0 or not np.isfinite(d).all():
+        raise ValueError(f"d must hold finite numbers, got shape {d.shape} and {(~np.isfinite(d)).sum()} that are not")
+    if not ((p >= 0).all() and abs(p.sum() - 1) <= 1e-6):
         raise ValueError(f"p must be a distribution, got a sum of {p.sum():.9g} and a least entry of {p.min():.3g}")
     return p, d

@@ -25,11 +25,18 @@ class Layer:
     """Row in the next layer (0 where the observation has no probability)."""
 
 
+def check_time(t: int) -> None:
+    """Raise ValueError unless t, a number of steps, is at least 0."""
+    if t < 0:
+        raise ValueError(f"a time must be at least 0, got {t}")
+
+
 def belief_layers(pomdp: POMDP, depth: int, max_beliefs: int = 20_000) -> list[Layer]:
     """All beliefs reachable from b0 within ``depth`` steps under any actions, layer by layer.
 
     The list is shorter than ``depth + 1`` where a layer would exceed ``max_beliefs``.
     """
+    check_time(depth)
     layers: list[Layer] = []
     beliefs = pomdp.b0[None]
     A, n_obs = pomdp.n_actions, pomdp.n_observations
@@ -53,6 +60,7 @@ def belief_layers(pomdp: POMDP, depth: int, max_beliefs: int = 20_000) -> list[L
 
 def greedy_law(pomdp: POMDP, vf: ValueFunction, t: int) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " N"]]:
     """Beliefs at time ``t`` under the greedy policy of ``vf``, with their exact probabilities."""
+    check_time(t)
     beliefs, law = pomdp.b0[None], np.ones(1)
     for _ in range(t):
         beliefs, law, _ = advance(pomdp, beliefs, law, np.asarray(vf.action(beliefs)), None)
@@ -63,6 +71,7 @@ def controller_law(
     pomdp: POMDP, controller: Controller, t: int
 ) -> tuple[Float[np.ndarray, "N S"], Float[np.ndarray, " N"], Int[np.ndarray, " N"]]:
     """Joint law of (B_t, M_t) under a controller: beliefs, probabilities and memory states."""
+    check_time(t)
     beliefs, law, memory = pomdp.b0[None], np.ones(1), np.array([controller.m0])
     for _ in range(t):
         beliefs, law, memory = advance(pomdp, beliefs, law, controller.actions[memory], controller.next[memory])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from claimlab import Paper, Run, plotting, stats
+from claimlab import Count, Counts, Paper, Run, plotting, stats
 
 paper = Paper("toy")
 
@@ -19,7 +19,7 @@ class DrawsConfig:
 
     n: int = 400
     centre: float = 5.0
-    sizes: tuple[int, ...] = (1, 2)
+    sizes: Counts = (1, 2)
     data_file: Path | None = None
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ def draws_figures(tables):
 class LineConfig:
     """Settings of the line."""
 
-    points: int = 5
+    points: Count = 5
 
 
 @paper.experiment(smoke=LineConfig(), laptop=LineConfig(), paper=LineConfig(), deterministic=True)

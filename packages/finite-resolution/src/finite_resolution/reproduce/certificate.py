@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 from finite_resolution.brute_force import BruteForce
 from finite_resolution.certificate import all_minimal_hard_tuples, gap
 from finite_resolution.datasets import add_invisible, random_problem, sheared_simplex, simplex_problem
@@ -20,12 +20,12 @@ from finite_resolution.verify import verify_design
 class TupleSizesConfig:
     """Sizes of inclusion-minimal hard tuples over random problems."""
 
-    problems: int = 16
+    problems: Count = 16
     """Random problems a seed; half with normal costs, half sheared simplices."""
-    dimensions: tuple[int, ...] = (2, 3, 4, 5)
-    costs: tuple[int, int] = (6, 10)
+    dimensions: Counts = (2, 3, 4, 5)
+    costs: tuple[Count, Count] = (6, 10)
     """Smallest and largest cost library."""
-    simplices: tuple[int, ...] = (2, 3, 4, 5, 6)
+    simplices: Counts = (2, 3, 4, 5, 6)
     """Sizes n of the simplex family, whose only hard tuple has n costs."""
 
 
@@ -98,11 +98,11 @@ def tuple_sizes_figures(tables: dict[str, pd.DataFrame]):
 class VerificationConfig:
     """Both engines and brute force on random problems and random designs."""
 
-    problems: int = 24
+    problems: Count = 24
     """Random problems a seed: hull, polytope, finite list and sheared simplex in turn."""
-    queries: int = 5
-    costs: int = 8
-    designs: int = 4
+    queries: Count = 5
+    costs: Count = 8
+    designs: Count = 4
     """Random designs a problem."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from claimlab import Run, plotting
+from claimlab import Count, Run, plotting
 from finite_resolution.certificate import all_minimal_hard_tuples, cover_set
 from finite_resolution.covering import minimal_covers, set_cover
 from finite_resolution.datasets import random_problem, sheared_simplex
@@ -19,10 +19,10 @@ from finite_resolution.reproduce.declaration import paper
 class DelayedConfig:
     """Random problems solved with generated and with all constraints."""
 
-    problems: int = 8
-    costs: int = 14
-    queries: int = 10
-    dimension: int = 4
+    problems: Count = 8
+    costs: Count = 14
+    queries: Count = 10
+    dimension: Count = 4
 
 
 @paper.experiment(

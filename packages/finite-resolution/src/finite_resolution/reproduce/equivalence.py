@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from claimlab import Run
+from claimlab import Count, Run
 from finite_resolution.brute_force import BruteForce
 from finite_resolution.certificate import all_minimal_hard_tuples, cover_set
 from finite_resolution.covering import set_cover
@@ -22,15 +22,15 @@ from finite_resolution.verify import verify_design
 class EquivalenceConfig:
     """Design optimum against set-cover optimum."""
 
-    problems: int = 8
+    problems: Count = 8
     """Random design problems a seed, each with all 2^M designs judged by brute force."""
-    queries: int = 8
-    costs: int = 8
-    systems: int = 10
+    queries: Count = 8
+    costs: Count = 8
+    systems: Count = 10
     """Random set systems a seed, each turned into a design problem."""
-    elements: int = 12
-    sets: int = 10
-    enumerated_elements: int = 5
+    elements: Count = 12
+    sets: Count = 10
+    enumerated_elements: Count = 5
     """Elements of the reduction whose minimal hard tuples are all listed."""
 
 
@@ -97,9 +97,9 @@ def _extra_hard_tuples(n: int, run: Run) -> int:
 class NoiseThresholdConfig:
     """The common error at which even the full library stops sufficing."""
 
-    problems: int = 8
-    costs: int = 8
-    queries: int = 5
+    problems: Count = 8
+    costs: Count = 8
+    queries: Count = 5
     precision: float = 1e-7
     """Width at which the bisection stops, in the unit of the readings."""
 

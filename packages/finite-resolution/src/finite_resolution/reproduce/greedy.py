@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 from finite_resolution.certificate import all_minimal_hard_tuples, cover_set
 from finite_resolution.covering import harmonic, set_cover
 from finite_resolution.datasets import random_problem, sheared_simplex
@@ -17,15 +17,15 @@ from finite_resolution.set_systems import greedy_trap, problem_from_set_cover, r
 class GreedyConfig:
     """Greedy against the optimum."""
 
-    problems: int = 10
+    problems: Count = 10
     """Random design problems a seed; infeasible ones are drawn again."""
-    costs: int = 9
-    queries: int = 8
-    systems: int = 20
+    costs: Count = 9
+    queries: Count = 8
+    systems: Count = 20
     """Random set systems a seed, as design problems."""
-    elements: int = 20
-    sets: int = 14
-    traps: tuple[int, ...] = (2, 3, 4, 5, 6)
+    elements: Count = 20
+    sets: Count = 14
+    traps: Counts = (2, 3, 4, 5, 6)
     """Orders k of the adversarial family."""
 
 

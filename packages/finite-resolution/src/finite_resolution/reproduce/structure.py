@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import linprog
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Counts, Run, plotting, stats
 from finite_resolution.covering import set_cover
 from finite_resolution.datasets import random_problem
 from finite_resolution.design import optimal_design
@@ -41,13 +41,13 @@ def _best_seconds(function: Callable[[], object], repeats: int = 3) -> float:
 class SeparableConfig:
     """Independent blocks of three costs and three unit-price queries in the plane."""
 
-    problems: int = 4
+    problems: Count = 4
     """Random products a seed, solved in both ways."""
-    product_blocks: tuple[int, ...] = (1, 2, 3, 4)
+    product_blocks: Counts = (1, 2, 3, 4)
     """Numbers of blocks for the explicit product, which has 3^blocks costs."""
-    products: int = 6
+    products: Count = 6
     """Random products timed for each number of blocks."""
-    many_blocks: tuple[int, ...] = (4, 8, 16, 32)
+    many_blocks: Counts = (4, 8, 16, 32)
     """Numbers of blocks for the block-wise method."""
 
 
@@ -119,11 +119,11 @@ def _worst_gap(problem: Problem, design: list[int]) -> float:
 class NestedConfig:
     """Error levels of one direction, and of several that see different tuples."""
 
-    problems: int = 30
+    problems: Count = 30
     """Random covers a seed, against the integer program."""
-    lines: int = 6
+    lines: Count = 6
     """Random one-direction design problems a seed, against the general method."""
-    sizes: tuple[int, ...] = (3_000, 10_000, 30_000, 100_000, 300_000)
+    sizes: Counts = (3_000, 10_000, 30_000, 100_000, 300_000)
     """Numbers of hard tuples (and of queries) in the timing."""
 
 
@@ -183,13 +183,13 @@ def _nested_instance(rng: np.random.Generator, directions: int, queries: int, tu
 class IntervalsConfig:
     """Cover sets that are intervals."""
 
-    problems: int = 30
+    problems: Count = 30
     """Random interval systems a seed, against linear and integer programs."""
-    tuples: int = 20
-    queries: int = 15
-    cycles: tuple[int, ...] = (3, 5, 7, 9)
+    tuples: Count = 20
+    queries: Count = 15
+    cycles: Counts = (3, 5, 7, 9)
     """Odd cycles, whose incidence is not consecutive."""
-    sizes: tuple[int, ...] = (3_000, 10_000, 30_000, 100_000)
+    sizes: Counts = (3_000, 10_000, 30_000, 100_000)
 
 
 @paper.experiment(

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from claimlab import Run, plotting
+from claimlab import Count, Run, plotting
 from finite_resolution.baselines import (
     d_optimal_order,
     pairs_only_design,
@@ -43,7 +43,7 @@ class FlightsConfig:
     tolerances: tuple[float, ...] = (0.0, 1.0, 2.0, 4.0, 8.0)
     """Regret tolerances in minutes of mean delay; the first is exact recovery."""
     period: Literal["week", "day"] = "week"
-    random_orders: int = 5
+    random_orders: Count = 5
 
 
 @paper.experiment(
@@ -181,9 +181,9 @@ def flight_figures(tables: dict[str, pd.DataFrame]):
 class TrafficConfig:
     """Which road sensors to buy before a shortest path is chosen."""
 
-    side: int = 4
+    side: Count = 4
     """Crossings a side of the grid."""
-    days: int = 30
+    days: Count = 30
     """Traffic days in the cost library."""
     delta: float = 0.3
     """Sensor error in minutes."""

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.special import expit
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 from fisher_glass.certificate import bernstein_radius, bootstrap_radius, certificate_from_radii
 from fisher_glass.fisher import EnvironmentFisher, logistic_rows
 from fisher_glass.projection import TaskFrame, task_frame
@@ -20,13 +20,13 @@ from fisher_glass.synthetic import gaussian_logistic_fisher
 class CertificatesConfig:
     """Stable ridge certificates (reconstructed statement)."""
 
-    dimension: int = 8  # features, all parameters
-    environments: int = 10
-    sample_sizes: tuple[int, ...] = (200, 800, 3200, 12_800)  # samples of every environment
+    dimension: Count = 8  # features, all parameters
+    environments: Count = 10
+    sample_sizes: Counts = (200, 800, 3200, 12_800)  # samples of every environment
     ridge_factors: tuple[float, ...] = (1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0)  # ridge over the mean eigenvalue
-    repetitions: int = 200
+    repetitions: Count = 200
     level: float = 0.9  # 1 - delta
-    draws: int = 200  # bootstrap draws
+    draws: Count = 200  # bootstrap draws
     alpha: float = 0.1  # tail share
 
 

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
-from claimlab import Run, assets, plotting
+from claimlab import Count, Run, assets, plotting
 from claimlab.paper import Scale
 from fisher_glass.audit import FisherGlass, Standardiser
 from fisher_glass.digits import DigitOnPhoto, DigitSource, ImageSplit, digit_on_photo, load_digit_images
@@ -43,17 +43,17 @@ class GroupsConfig:
     """Identifiability and loss of trained networks, and their repair by counterfactuals (reconstructed statements)."""
 
     digits: DigitSource = "mnist"
-    train_size: int = 1132  # images
-    test_size: int = 750  # images, places independent of labels
+    train_size: Count = 1132  # images
+    test_size: Count = 750  # images, places independent of labels
     correlation: float = 0.95  # P(place = label) in training
-    epochs: int = 15
+    epochs: Count = 15
     alpha: float = 0.5  # tail share over the four groups, which weigh the same
-    budget: int = 60  # counterfactuals to add
+    budget: Count = 60  # counterfactuals to add
     glass_weight: float = 0.1  # mu of the FG-regularised head, in units of loss
     features_folder: Path | None = (
         None  # erm.npz, reweight.npz, groupdro.npz of fisher_glass.waterbirds, instead of digits
     )
-    components: int | None = None  # principal components of the features to keep
+    components: Count | None = None  # principal components of the features to keep
 
     def __post_init__(self) -> None:
         if self.components is not None and self.features_folder is None:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.special import expit
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 from fisher_glass.fisher import EnvironmentFisher, logistic_fisher
 from fisher_glass.portfolio import ball_tail, portfolio_weights
 from fisher_glass.projection import inverse_projected_information, task_frame
@@ -26,9 +26,9 @@ class ReservesConfig:
     """Reserves lift Fisher-null tails (reconstructed statement)."""
 
     signal: float = 2.0  # b, log-odds per unit of the core
-    shares: int = 40  # reserve shares between 1e-3 and 0.5, log-spaced
-    environments: int = 12  # sampled environments, two of them exactly null
-    samples: int = 5000  # samples of every sampled environment and of the reserve
+    shares: Count = 40  # reserve shares between 1e-3 and 0.5, log-spaced
+    environments: Count = 12  # sampled environments, two of them exactly null
+    samples: Count = 5000  # samples of every sampled environment and of the reserve
     budget: float = 0.02  # mean reserve share to allocate
     alpha: float = 0.25  # tail share
 
@@ -106,10 +106,10 @@ class PortfoliosConfig:
     """Portfolios raise the collapse codimension (reconstructed statement)."""
 
     signal: float = 2.0  # b, log-odds per unit of the core, of the sensors with exact Fisher information
-    environments: int = 100_000  # and ten times as many
-    replicates: int = 60  # populations of environments, for the medians
+    environments: Count = 100_000  # and ten times as many
+    replicates: Count = 60  # populations of environments, for the medians
     alpha: float = 0.01  # tail share
-    view_environments: int = 1000  # environments of the weighting problem
+    view_environments: Count = 1000  # environments of the weighting problem
 
 
 @paper.experiment(

@@ -10,7 +10,7 @@ from matplotlib.ticker import NullFormatter, ScalarFormatter
 from scipy.special import expit
 from scipy.stats import spearmanr
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 from fisher_glass.fisher import EnvironmentFisher, logistic_fisher
 from fisher_glass.reproduce.declaration import paper
 from fisher_glass.reproduce.separation import CORE
@@ -36,12 +36,12 @@ class SampleComplexityConfig:
     """Tail of inverse information and robust sample complexity (reconstructed statement)."""
 
     signal: float = 2.0  # b, log-odds per unit of the core
-    fits: int = 400  # fits averaged at every sample size
+    fits: Count = 400  # fits averaged at every sample size
     targets: tuple[float, ...] = (0.02, 0.03, 0.04)  # eps, excess disagreement with the Bayes rule
     growth: float = 1.4  # ratio of one sample size to the one before
-    mixtures: int = 60  # random mixtures of environments
-    environments: int = 30  # environments a mixture
-    audit_samples: int = 2000  # samples of every environment that the diagnostics see
+    mixtures: Count = 60  # random mixtures of environments
+    environments: Count = 30  # environments a mixture
+    audit_samples: Count = 2000  # samples of every environment that the diagnostics see
     alpha: float = 0.1  # tail share
     gap: float = 1.0  # half-width of the gap of the control without boundary mass
 

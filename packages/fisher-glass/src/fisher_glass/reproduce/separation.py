@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from scipy.special import expit
 from scipy.stats import spearmanr
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 from fisher_glass.fisher import EnvironmentFisher, logistic_fisher
 from fisher_glass.projection import inverse_projected_information
 from fisher_glass.reproduce.declaration import paper
@@ -33,10 +33,10 @@ class SeparationConfig:
     """Loss-information separation (reconstructed statement)."""
 
     signal: float = 2.0  # b, log-odds per unit of the core
-    samples: int = 20_000  # samples per environment and repetition
-    repetitions: int = 60  # samples of every environment
-    refits: int = 1600  # refits on samples of one environment, for its estimation error
-    scarce: int = 500  # samples of one environment for the fragility test
+    samples: Count = 20_000  # samples per environment and repetition
+    repetitions: Count = 60  # samples of every environment
+    refits: Count = 1600  # refits on samples of one environment, for its estimation error
+    scarce: Count = 500  # samples of one environment for the fragility test
     rare_share: float = 0.01  # weight of the rare environment, and the tail share of both CVaRs
 
 
@@ -147,8 +147,8 @@ class ConverseConfig:
     """Converse independence (reconstructed statement)."""
 
     signal: float = 2.0  # b, log-odds per unit of the core
-    samples: int = 20_000  # samples per cell and repetition
-    repetitions: int = 10  # samples of every cell
+    samples: Count = 20_000  # samples per cell and repetition
+    repetitions: Count = 10  # samples of every cell
     flips: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3)  # label flip probabilities, rising from 0
 
 

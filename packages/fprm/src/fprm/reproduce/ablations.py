@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting
+from claimlab import Count, Run, plotting
 
 from ..arms import get_arm
 from ..config import FPRMConfig
@@ -49,7 +49,7 @@ class AblationConfig(SudokuData):
     """The Sudoku experiment with one thing changed, trained for less than half as long."""
 
     recipe: Recipe = SHORT_RECIPE
-    depth: int = 48  # iterations of the accuracy-by-depth curve
+    depth: Count = 48  # iterations of the accuracy-by-depth curve
 
 
 @paper.experiment(

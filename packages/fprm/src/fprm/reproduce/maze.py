@@ -12,7 +12,7 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 
 from ..arms import ARMS, get_arm
 from ..config import FPRMConfig, SolverConfig
@@ -55,10 +55,10 @@ class MazeConfig:
     model: FPRMConfig = SMALL_MODEL
     recipe: Recipe = SMALL_RECIPE
     arms: tuple[str, ...] = ("fprm", "trm", "shallow")
-    side: int = 7  # cells of an edge, walls included
+    side: Count = 7  # cells of an edge, walls included
     openings: int = 2  # walls opened beyond a perfect maze
-    train_mazes: int = 3000
-    test_mazes: int = 400
+    train_mazes: Count = 3000
+    test_mazes: Count = 400
     train_file: Path | None = None  # CSV in the layout of Maze-Hard; needed for 30x30
     test_file: Path | None = None
     checkpoints: Path | None = None  # folder of `python -m fprm.pretrain`

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 
 from ..config import FPRMConfig
 from ..model import FPRM
@@ -28,12 +28,12 @@ VARIANTS = {
 class SignalConfig:
     """Looped blocks at random initialisation, without convolution."""
 
-    hidden_size: int = 48  # channels
-    num_heads: int = 4
-    tokens: int = 16
-    samples: int = 8  # random inputs
-    iterations: int = 200  # loop iterations of the forward pass
-    gradient_iterations: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)  # depths of the backward pass
+    hidden_size: Count = 48  # channels
+    num_heads: Count = 4
+    tokens: Count = 16
+    samples: Count = 8  # random inputs
+    iterations: Count = 200  # loop iterations of the forward pass
+    gradient_iterations: Counts = (1, 2, 4, 8, 16, 32, 64)  # depths of the backward pass
 
 
 def variant(config: SignalConfig, name: str) -> FPRM:

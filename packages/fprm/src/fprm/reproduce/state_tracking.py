@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 
 from ..arms import ARMS, get_arm
 from ..config import FPRMConfig, SolverConfig
@@ -51,10 +51,10 @@ class TrackingConfig:
     model: FPRMConfig = SMALL_MODEL
     recipe: Recipe | None = SMALL_RECIPE  # the published one of the group when None
     arms: tuple[str, ...] = ("fprm", "trm", "trm_conv", "shallow")
-    train_length: int = 8
-    test_lengths: tuple[int, ...] = (2, 4, 8, 12, 16, 24)
-    far_length: int = 16  # length at which generalisation is judged
-    test_sequences: int = 300  # of each length
+    train_length: Count = 8
+    test_lengths: Counts = (2, 4, 8, 12, 16, 24)
+    far_length: Count = 16  # length at which generalisation is judged
+    test_sequences: Count = 300  # of each length
     checkpoints: Path | None = None  # folder of `python -m fprm.pretrain`
 
 

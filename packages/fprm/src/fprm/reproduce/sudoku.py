@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 
 from ..arms import ARMS, get_arm
 from ..config import FPRMConfig, SolverConfig
@@ -56,8 +56,8 @@ class SudokuData:
     model: FPRMConfig = SMALL_MODEL
     recipe: Recipe = SMALL_RECIPE
     blanks: tuple[int, int] = (2, 12)  # fewest and most blank cells of the 4x4 puzzles
-    train_puzzles: int = 6000
-    test_puzzles: int = 660
+    train_puzzles: Count = 6000
+    test_puzzles: Count = 660
     train_file: Path | None = None  # CSV in the layout of Sudoku-Extreme; needed for 9x9
     test_file: Path | None = None
     checkpoints: Path | None = None  # folder of `python -m fprm.pretrain`

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting
+from claimlab import Count, Run, plotting
 
 from .. import theory
 from ..config import SolverConfig
@@ -22,10 +22,10 @@ from .declaration import paper
 class TheoryConfig:
     """Random maps for each theorem."""
 
-    bounds: int = 300  # configurations for theorem 1
-    maps: int = 100  # linear maps for theorem 2, and again for proposition 1
-    rotations: int = 100  # oscillating maps for theorem 3
-    dim: int = 8  # state dimension
+    bounds: Count = 300  # configurations for theorem 1
+    maps: Count = 100  # linear maps for theorem 2, and again for proposition 1
+    rotations: Count = 100  # oscillating maps for theorem 3
+    dim: Count = 8  # state dimension
 
 
 @paper.experiment(

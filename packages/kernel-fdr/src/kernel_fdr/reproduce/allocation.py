@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Counts, Run, plotting, stats
 from kernel_fdr.allocation import allocate
 from kernel_fdr.estimator import KernelNullPrior
 from kernel_fdr.kernels import Eigenfeatures
@@ -24,16 +24,16 @@ MAIN = ("uniform", "knowledge_gradient")
 class AllocationConfig:
     """Policies on the 2-d benchmark at equal total budget."""
 
-    side: int = 25  # points a side of the grid
-    budgets: tuple[int, ...] = (15, 20, 30, 50)  # mean draws per hypothesis, for uniform and knowledge gradient
-    judged: int = 30  # budget at which all policies are compared
+    side: Count = 25  # points a side of the grid
+    budgets: Counts = (15, 20, 30, 50)  # mean draws per hypothesis, for uniform and knowledge gradient
+    judged: Count = 30  # budget at which all policies are compared
     policies: tuple[str, ...] = (*MAIN, "one_step_gradient", "variance", "low_lfdr", "a_optimal")
-    pilot: int = 10  # draws of every hypothesis first
-    step: int = 10  # draws of a chosen hypothesis in a round
-    rounds: int = 8
+    pilot: Count = 10  # draws of every hypothesis first
+    step: Count = 10  # draws of a chosen hypothesis in a round
+    rounds: Count = 8
     level: float = 0.1  # FDR level q
     penalty: float = 10.0  # lambda of every fit
-    replications: int = 40  # truths; each is shared by all policies
+    replications: Count = 40  # truths; each is shared by all policies
 
 
 @paper.experiment(

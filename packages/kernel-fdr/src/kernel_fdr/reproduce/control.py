@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Counts, Run, plotting, stats
 from kernel_fdr.baselines import (
     bh,
     bh_least_rejections,
@@ -37,12 +37,12 @@ TRUTH = BetaBinomialAlternative(0.3, 6.0)
 class ControlConfig:
     """The 2-d benchmark: two smooth regions of signals on a grid."""
 
-    side: int = 25  # points a side of the grid
-    draws: tuple[int, ...] = (10, 20, 50, 200)  # null draws of each hypothesis
+    side: Count = 25  # points a side of the grid
+    draws: Counts = (10, 20, 50, 200)  # null draws of each hypothesis
     levels: tuple[float, ...] = (0.05, 0.1, 0.2)  # FDR levels q
-    replications: int = 100  # data sets a number of draws
-    peer_replications: int = 20  # of these, with the baselines that fit several models
-    rank: int | None = None  # eigenfeatures; None keeps 95 % of the trace
+    replications: Count = 100  # data sets a number of draws
+    peer_replications: Count = 20  # of these, with the baselines that fit several models
+    rank: Count | None = None  # eigenfeatures; None keeps 95 % of the trace
 
 
 def rejections(

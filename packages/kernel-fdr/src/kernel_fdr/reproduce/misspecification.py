@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 from kernel_fdr.estimator import KernelNullPrior
 from kernel_fdr.kernels import Eigenfeatures, FiniteKernel, Matern
 from kernel_fdr.likelihood import Alternative, BetaBinomialAlternative
@@ -36,10 +36,10 @@ class MisspecificationConfig:
     """Wrong models of the 2-d benchmark."""
 
     kinds: tuple[str, ...] = KINDS
-    side: int = 25  # points a side of the grid
-    draws: int = 50  # null draws of each hypothesis
+    side: Count = 25  # points a side of the grid
+    draws: Count = 50  # null draws of each hypothesis
     level: float = 0.1  # FDR level q
-    replications: int = 60  # data sets a kind
+    replications: Count = 60  # data sets a kind
     penalty: float = 10.0  # lambda; any value leaves the FDR controlled
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_digits
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 from kernel_fdr.baselines import bh, plain_mirror
 from kernel_fdr.counts import CountData
 from kernel_fdr.estimator import KernelNullPrior
@@ -22,12 +22,12 @@ from kernel_fdr.rules import count_mirror
 class RealConfig:
     """Digits 3 against 8, pixel by pixel; a small study against the full one."""
 
-    images: int = 10  # images of each digit in the small study
-    draws: int = 50  # permutations a pixel in the small study
-    full_draws: int = 999  # permutations in the full study
+    images: Count = 10  # images of each digit in the small study
+    draws: Count = 50  # permutations a pixel in the small study
+    full_draws: Count = 999  # permutations in the full study
     full_level: float = 0.01  # p-value below which the full study calls a pixel different
     level: float = 0.1  # FDR level q
-    replications: int = 20  # small studies
+    replications: Count = 20  # small studies
     expression_file: Path | None = None  # CSV: samples x genes and a column `tissue`
     tissues: tuple[str, str] = ("liver", "kidney")  # compared in the expression file
 

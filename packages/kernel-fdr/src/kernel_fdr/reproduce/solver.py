@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
-from claimlab import Run, costs, plotting, stats
+from claimlab import Count, Run, costs, plotting, stats
 from kernel_fdr.counts import MaskedCounts
 from kernel_fdr.estimator import KernelNullPrior
 from kernel_fdr.kernels import Eigenfeatures, FiniteKernel, Matern
@@ -24,13 +24,13 @@ from kernel_fdr.solver import objective, pointwise, solve_descent, solve_newton
 class SolverConfig:
     """Natural against plain gradient, Matern 5/2 of length 0.3 on the plane."""
 
-    side: int = 15  # points a side of the grid
-    draws: int = 50  # null draws of each hypothesis
+    side: Count = 15  # points a side of the grid
+    draws: Count = 50  # null draws of each hypothesis
     penalty: float = 1.0  # lambda
     bound: float = 500.0  # penalty of leaving [0, 1]
     steps: tuple[float, ...] = (1e-5, 3e-5, 1e-4, 3e-4, 6e-4, 1e-3, 2e-3)  # step sizes tried by both
     clips: tuple[float, ...] = (5.0, np.inf)  # largest norms of a direction tried by both
-    most: int = 6000  # iterations of the natural gradient
+    most: Count = 6000  # iterations of the natural gradient
     factor: float = 4.0  # the plain gradient gets this many times the natural one's iterations
     accuracy: float = 1e-3  # distance to the optimum relative to the start
 
@@ -116,12 +116,12 @@ def solver_figures(tables: dict[str, pd.DataFrame]) -> dict[str, Figure]:
 class UnseenConfig:
     """Null probability at held-out points of the plane."""
 
-    side: int = 25  # points a side of the grid
-    draws: int = 50  # null draws of each hypothesis
+    side: Count = 25  # points a side of the grid
+    draws: Count = 50  # null draws of each hypothesis
     held_out: float = 0.2  # share of the points without a test
-    replications: int = 20  # data sets
+    replications: Count = 20  # data sets
     penalty: float = 10.0  # lambda
-    rank: int | None = None  # eigenfeatures; None keeps 95 % of the trace
+    rank: Count | None = None  # eigenfeatures; None keeps 95 % of the trace
 
 
 @paper.experiment(

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 from kernel_fdr.baselines import plain_mirror
 from kernel_fdr.estimator import KernelNullPrior
 from kernel_fdr.kernels import Eigenfeatures
@@ -38,10 +38,10 @@ class StructuresConfig:
     """Eight hypothesis spaces; counts from 50 draws."""
 
     spaces: tuple[str, ...] = (*GEOMETRIES, *GRAPHS, "tree")  # known names
-    size: int = 450  # hypotheses of a real geometry, in three clusters
-    draws: int = 50  # null draws of each hypothesis
+    size: Count = 450  # hypotheses of a real geometry, in three clusters
+    draws: Count = 50  # null draws of each hypothesis
     level: float = 0.1  # FDR level q
-    replications: int = 30  # data sets a space
+    replications: Count = 30  # data sets a space
     adbench_file: Path | None = None  # npz of ADBench with X and y, as one more geometry
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 from oco_memory import Box, MeanExponentialWeights, play, play_finite
 from oco_memory.instances import LossList, absolute_losses, sign_losses
 from oco_memory.problems import experts_losses
@@ -20,10 +20,10 @@ from .paper import paper
 class AblationConfig:
     """Variants of exponential weights on three games."""
 
-    rounds: int = 2000
-    memories: tuple[int, ...] = (1, 2, 5, 10, 20)
-    cells: int = 65
-    runs: int = 20
+    rounds: Count = 2000
+    memories: Counts = (1, 2, 5, 10, 20)
+    cells: Count = 65
+    runs: Count = 20
 
 
 @paper.experiment(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from claimlab import Run, plotting
+from claimlab import Counts, Run, plotting
 from oco_memory import GPC, AnytimeGPC
 from oco_memory.learner import Learner
 
@@ -22,7 +22,7 @@ FIRST_ORDER, CONSTANT, ANYTIME = "FirstOrderGPC", "GPC, step c/sqrt(T)", "GPC, s
 class ComparisonConfig:
     """The suite {plain, late} x {J* = 0, 10 % shocks} x horizons."""
 
-    horizons: tuple[int, ...] = (1000, 16_000)  # rounds; the first and the last are compared
+    horizons: Counts = (1000, 16_000)  # rounds; the first and the last are compared
     amplitude: float = 1.0  # length of the shocks where there are any
 
 

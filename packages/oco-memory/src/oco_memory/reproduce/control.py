@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from claimlab import Run, plotting
+from claimlab import Counts, Run, plotting
 from oco_memory import ControlCost, FirstOrderGPC, QuadraticCost, SurrogateMap, best_dac, rollout, surrogate_losses
 from oco_memory.learner import Learner
 from oco_memory.losses import MemoryLoss
@@ -64,7 +64,7 @@ def first_order_learner(game: Game) -> Learner:
 class ControlConfig:
     """Regret against J* and T."""
 
-    horizons: tuple[int, ...] = (1000, 4000, 16_000)  # rounds
+    horizons: Counts = (1000, 4000, 16_000)  # rounds
     amplitudes: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)  # length of the shocks
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 from oco_memory import (
     AbsMemoryLoss,
     Box,
@@ -34,10 +34,10 @@ BEST_TUNED, ANYTIME, BEST_ANYTIME = "its best step in hindsight", "step c/sqrt(t
 class HorizonConfig:
     """Loss against the number of rounds where some decision is perfect."""
 
-    horizons: tuple[int, ...] = (1000, 4000, 16_000, 64_000)  # rounds
-    memory: int = 5
-    cells: int = 201  # grid points of [-1, 1] for Algorithm 1
-    runs: int = 100
+    horizons: Counts = (1000, 4000, 16_000, 64_000)  # rounds
+    memory: Count = 5
+    cells: Count = 201  # grid points of [-1, 1] for Algorithm 1
+    runs: Count = 100
 
 
 @paper.experiment(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Counts, Run, plotting, stats
 from oco_memory import Box, MemoryOGD, lazy_ew_bound, lazy_ew_doubling_bound, memory_ogd_eta, play, play_finite
 from oco_memory.instances import LossList, absolute_losses, sign_losses
 
@@ -20,12 +20,12 @@ FLIP = 0.1
 class NonsmoothConfig:
     """Bounds and rates of the lazy method on non-smooth losses."""
 
-    horizon: int = 8000  # rounds
-    memory: int = 5
-    cells: int = 65  # grid points of [-1, 1]
-    informative: tuple[int, ...] = (100, 200, 400, 800, 1600, 3200, 6400)  # rounds with a loss
-    sequences: int = 6  # a setting
-    runs: int = 20  # a sequence
+    horizon: Count = 8000  # rounds
+    memory: Count = 5
+    cells: Count = 65  # grid points of [-1, 1]
+    informative: Counts = (100, 200, 400, 800, 1600, 3200, 6400)  # rounds with a loss
+    sequences: Count = 6  # a setting
+    runs: Count = 20  # a sequence
 
 
 @paper.experiment(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from claimlab import Run, plotting
+from claimlab import Count, Run, plotting
 from oco_memory import (
     Box,
     FirstOrderGPC,
@@ -38,7 +38,7 @@ GAIN_RUNS = 200  # runs of the sampled controller
 class PlantsConfig:
     """Three plants under five disturbances; the scalar-gain controller on the l1 norm."""
 
-    horizons: tuple[int, int] = (1000, 4000)  # rounds: regret / (sqrt(J*) + 1) should not grow between them
+    horizons: tuple[Count, Count] = (1000, 4000)  # rounds: regret / (sqrt(J*) + 1) should not grow between them
     disturbance_file: Path | None = None  # a user's own disturbances: rows of numbers (text or .npy), two columns
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 from oco_memory import Box, FiniteSet, lazy_ew_bound, play_finite
 from oco_memory.instances import LossList
 from oco_memory.problems import caching_losses, experts_losses, inventory_losses
@@ -20,11 +20,11 @@ from .paper import paper
 class ProblemsConfig:
     """Three problems, noisy (L* > 0) and with a perfect decision (L* = 0)."""
 
-    horizon: int = 2000  # rounds
-    actions: tuple[int, ...] = (51, 101, 201)  # N; odd, so that the perfect stock level is on the grid
+    horizon: Count = 2000  # rounds
+    actions: Counts = (51, 101, 201)  # N; odd, so that the perfect stock level is on the grid
     lead_times: tuple[int, ...] = (2,)  # inventory, rounds; memory 2 L + 1
-    cache_memories: tuple[int, ...] = (12,)  # caching, rounds
-    runs: int = 20
+    cache_memories: Counts = (12,)  # caching, rounds
+    runs: Count = 20
 
 
 @paper.experiment(

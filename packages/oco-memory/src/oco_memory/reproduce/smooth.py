@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import NullFormatter
 
-from claimlab import Run, costs, plotting, stats
+from claimlab import Count, Counts, Run, costs, plotting, stats
 from oco_memory import (
     Ball,
     Box,
@@ -35,11 +35,11 @@ QUADRATIC_RANGE = 1.62  # of the rotated quadratics on the unit ball: (1 + 1/2 +
 class SmoothBoundConfig:
     """Theorem B on random smooth losses; regret against L*; sweep of memory and smoothness."""
 
-    instances: int = 200  # random games a seed
-    rounds: int = 300  # a game
-    dims: tuple[int, ...] = (1, 2, 3)
-    horizons: tuple[int, ...] = (1000, 4000, 16_000, 64_000)  # regret against L*, which grows with T
-    sweep_memories: tuple[int, ...] = (1, 2, 5, 10, 20)
+    instances: Count = 200  # random games a seed
+    rounds: Count = 300  # a game
+    dims: Counts = (1, 2, 3)
+    horizons: Counts = (1000, 4000, 16_000, 64_000)  # regret against L*, which grows with T
+    sweep_memories: Counts = (1, 2, 5, 10, 20)
     sweep_scales: tuple[float, ...] = (0.25, 1.0, 4.0)  # factors of the losses, and so of beta
 
 
@@ -129,14 +129,14 @@ def _sweep_rows(config: SmoothBoundConfig, rng: np.random.Generator) -> list[dic
 class SmoothComparisonConfig:
     """Algorithm 2 beside Algorithm 1 on rotated quadratics."""
 
-    rounds: int = 2000
-    dims: tuple[int, ...] = (1, 2, 3)
-    memories: tuple[int, ...] = (2, 5)
-    instances: int = 6  # a setting
-    cells: tuple[int, ...] = (65, 65, 21)  # grid points an axis in 1, 2, 3 dimensions
-    runs: int = 10
-    timing_cells: tuple[int, ...] = (17, 33, 65, 129)  # an axis in two dimensions
-    timing_rounds: int = 200
+    rounds: Count = 2000
+    dims: Counts = (1, 2, 3)
+    memories: Counts = (2, 5)
+    instances: Count = 6  # a setting
+    cells: Counts = (65, 65, 21)  # grid points an axis in 1, 2, 3 dimensions
+    runs: Count = 10
+    timing_cells: Counts = (17, 33, 65, 129)  # an axis in two dimensions
+    timing_rounds: Count = 200
 
 
 @paper.experiment(

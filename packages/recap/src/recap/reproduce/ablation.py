@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 
 from ..baselines import baseline
 from ..codebook import RECAP, Designer, code_of_vectors
@@ -35,10 +35,10 @@ _TERMS = ("no distortion", "no closure", "no witness")
 class Ablation(Models):
     """One part changed at a time (section 6, E4); a value below the best constant action counts as that action's."""
 
-    memory: tuple[int, ...] = (3, 4, 6)
-    kmeans_starts: int = 4  # as many as RECAP has restarts
-    codebooks: int = 150  # random codebooks of the J-versus-gap scatter
-    codebook_size: int = 5
+    memory: Counts = (3, 4, 6)
+    kmeans_starts: Count = 4  # as many as RECAP has restarts
+    codebooks: Count = 150  # random codebooks of the J-versus-gap scatter
+    codebook_size: Count = 5
 
 
 @paper.experiment(

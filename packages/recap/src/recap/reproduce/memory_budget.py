@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 
 from ..baselines import STOCHASTIC, baseline
 from ..bounds import decision_bound, upper_bound
@@ -27,10 +27,10 @@ _JUDGED = ("kmeans", "kl", "grid", "amdp", "window")
 class MemoryBudget(Models):
     """Value and score of every method for every memory size (section 6, E2)."""
 
-    memory: tuple[int, ...] = (2, 3, 4, 6, 8, 12)
-    scored: tuple[int, ...] = (2, 3, 4, 6, 8)  # memory sizes that the mean score is taken over
+    memory: Counts = (2, 3, 4, 6, 8, 12)
+    scored: Counts = (2, 3, 4, 6, 8)  # memory sizes that the mean score is taken over
     baselines: tuple[str, ...] = (*_JUDGED, "random", "kmeans+cl")
-    draws: int = 4  # tries of each stochastic baseline, as many as RECAP has restarts; the best one is scored
+    draws: Count = 4  # tries of each stochastic baseline, as many as RECAP has restarts; the best one is scored
 
 
 @paper.experiment(

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from claimlab import Run, plotting
+from claimlab import Count, Run, plotting
 
 from ..codebook import RECAP
 from ..controller import Controller
@@ -23,7 +23,7 @@ class Merging(Models):
     """Merge every pair of nodes of a near-optimal controller (section 5, C2)."""
 
     models: tuple[str, ...] = ("cheese", "4x3", "shuttle")
-    largest: int = 12  # memory states of the controller, fewer where fewer reach V*
+    largest: Count = 12  # memory states of the controller, fewer where fewer reach V*
     near: float = 1e-4  # a controller is optimal when its score is within this of 1
 
 

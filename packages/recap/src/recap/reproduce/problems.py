@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from claimlab import Paper
+from claimlab import Count, Paper
 from claimlab.paper import Scale
 
 from ..cassandra import load_policy, load_pomdp
@@ -41,8 +41,8 @@ class Models:
     model_file: str | None = None
     policy_file: str | None = None
     discount: float | None = None
-    n_beliefs: int = 250  # beliefs of the solver, in each of its two rounds
-    upper_beliefs: int = 300  # expansions of the certified upper bound of V*
+    n_beliefs: Count = 250  # beliefs of the solver, in each of its two rounds
+    upper_beliefs: Count = 300  # expansions of the certified upper bound of V*
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 
 from ..information import k_median
 from ..information import rate_distortion as distortion_rate
@@ -24,9 +24,9 @@ class RateDistortion(Models):
     """D_t(R) of the belief at one time under the greedy policy (section 6, E5)."""
 
     models: tuple[str, ...] = ("tiger", "cheese")
-    times: tuple[int, ...] = (4, 3)  # one for each model
-    memory: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8)
-    rates: int = 17  # points of the curve
+    times: Counts = (4, 3)  # one for each model
+    memory: Counts = (1, 2, 3, 4, 5, 6, 8)
+    rates: Count = 17  # points of the curve
 
 
 @paper.experiment(

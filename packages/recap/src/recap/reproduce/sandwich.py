@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 
 from ..baselines import BASELINES, baseline
 from ..bounds import decision_bound, upper_bound
@@ -28,13 +28,13 @@ _SLACK = 1e-6  # numerical slack of a comparison, in units of value
 class Sandwich(Models):
     """Bounds against exact losses (section 6, E3)."""
 
-    memory: tuple[int, ...] = (1, 2, 3, 4)
-    t_max: int = 6  # latest time of the memory bottleneck
-    controllers: int = 200  # random controllers a model, half of them randomized
-    codebooks: int = 200  # random codebooks a model
-    brute_limit: int = 60_000  # exhaustive search up to this many controllers
-    horizon: int = 60  # steps of the exact expansion behind UB1
-    max_support: int = 500  # beliefs up to which it goes on
+    memory: Counts = (1, 2, 3, 4)
+    t_max: Count = 6  # latest time of the memory bottleneck
+    controllers: Count = 200  # random controllers a model, half of them randomized
+    codebooks: Count = 200  # random codebooks a model
+    brute_limit: Count = 60_000  # exhaustive search up to this many controllers
+    horizon: Count = 60  # steps of the exact expansion behind UB1
+    max_support: Count = 500  # beliefs up to which it goes on
     memory_kept: float = 0.1  # share of cheng.D3-5's dynamics left beside uniform jumps, where UB2 is judged
     more_memory_kept: tuple[float, ...] = (0.5, 0.01)  # and where it is shown
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 
 from ..codebook import RECAP
 from ..controller import RandomizedController
@@ -25,11 +25,11 @@ _ZERO = 1e-11  # a gap up to this is none
 class Witnesses(Models):
     """Pairs of reachable beliefs and the policies that serve them (section 6, E1)."""
 
-    policies: int = 100  # random controllers of three states; each memory state is a policy
-    horizon: int = 4  # steps within which beliefs are listed
-    max_beliefs: int = 100  # beliefs of which all pairs are looked at, where V* is known on the whole simplex
-    max_bounded: int = 20  # the same where V* at every midpoint needs an upper bound of its own
-    memory: tuple[int, ...] = (2, 3, 4, 5, 6)  # codebooks drawn in the figure
+    policies: Count = 100  # random controllers of three states; each memory state is a policy
+    horizon: Count = 4  # steps within which beliefs are listed
+    max_beliefs: Count = 100  # beliefs of which all pairs are looked at, where V* is known on the whole simplex
+    max_bounded: Count = 20  # the same where V* at every midpoint needs an upper bound of its own
+    memory: Counts = (2, 3, 4, 5, 6)  # codebooks drawn in the figure
 
 
 @paper.experiment(
