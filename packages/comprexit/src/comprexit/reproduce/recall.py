@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 
 from .. import analysis
 from ..arms import ARMS, Arm, Shape, get_arm
@@ -47,13 +47,13 @@ class RecallConfig:
 
     task: RecallTask = TASK
     lm: RecallLMConfig = LANGUAGE_MODEL
-    facts: int = 4
-    length: int = 24  # tokens of context
-    test_contexts: int = 1024
+    facts: Count = 4
+    length: Count = 24  # tokens of context
+    test_contexts: Count = 1024
     recipe: Recipe = RECIPE  # each arm has its own learning rate
-    batch_size: int = 64
+    batch_size: Count = 64
     shape: Shape = SHAPE
-    ratio: int = 4
+    ratio: Count = 4
     methods: tuple[str, ...] = (
         "comprexit",
         *RIVALS,
@@ -61,7 +61,7 @@ class RecallConfig:
         "last_layer",
         "no_transport",
     )
-    second_ratio: int = 8
+    second_ratio: Count = 8
     second_methods: tuple[str, ...] = ("comprexit", *RIVALS)
     one_seed: tuple[str, ...] = ("icae_normal", "softmax", "uniform_mass")
     gate: float = 0.95  # accuracy that the model must reach on full contexts
