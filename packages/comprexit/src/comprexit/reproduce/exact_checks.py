@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from claimlab import Run
+from claimlab import Count, Run
 
 from ..baselines import ICAE, FullContext, MemoryConfig
 from ..frozen_lm import FrozenLM
@@ -30,7 +30,7 @@ class ExactConfig:
     """Checks that need no training."""
 
     models: tuple[str, ...] = ("1b", "3b", "8b")
-    windows: int = 64  # transport problems of 128 positions and 32 slots
+    windows: Count = 64  # transport problems of 128 positions and 32 slots
 
 
 @paper.experiment(smoke=ExactConfig(windows=4), laptop=ExactConfig(), paper=ExactConfig(), deterministic=True)

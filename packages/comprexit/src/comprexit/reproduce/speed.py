@@ -12,7 +12,7 @@ import torch
 from matplotlib.figure import Figure
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from claimlab import Run, plotting
+from claimlab import Count, Counts, Run, plotting
 from claimlab.smollm import load_causal_lm
 
 from ..arms import Shape, get_arm
@@ -28,10 +28,10 @@ class SpeedConfig:
     """Which model, how long the contexts, how often."""
 
     model: str = "smollm2"  # a name for `load_causal_lm`, or `random`: a tiny random Llama
-    lengths: tuple[int, ...] = (512,)  # tokens of context
-    ratios: tuple[int, ...] = (4, 8)
-    repeats: int = 3  # after one to warm up; methods take turns
-    queries: int = 10  # of 16 tokens each, answered from one compressed context
+    lengths: Counts = (512,)  # tokens of context
+    ratios: Counts = (4, 8)
+    repeats: Count = 3  # after one to warm up; methods take turns
+    queries: Count = 10  # of 16 tokens each, answered from one compressed context
 
 
 @paper.experiment(

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from claimlab import Run, plotting, stats
+from claimlab import Count, Run, plotting, stats
 from claimlab.smollm import load_causal_lm
 
 from ..arms import Shape, get_arm
@@ -30,14 +30,14 @@ class RealTextConfig:
 
     model: str = "smollm2"
     data: Path | None = None  # a local data set in the `datasets` format instead of Python's documentation
-    context: int = 96
-    continuation: int = 32
-    ratio: int = 4
-    train_windows: int = 80
-    test_windows: int = 24
-    samples: int = 3  # continuations shown
+    context: Count = 96
+    continuation: Count = 32
+    ratio: Count = 4
+    train_windows: Count = 80
+    test_windows: Count = 24
+    samples: Count = 3  # continuations shown
     recipe: Recipe = SHORT
-    batch_size: int = 4
+    batch_size: Count = 4
 
 
 @paper.experiment(

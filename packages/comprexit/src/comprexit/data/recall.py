@@ -93,13 +93,13 @@ class RecallLMConfig:
     hidden_size: int = 64
     layers: int = 3
     heads: int = 4
-    steps: int = 400
+    steps: int = 800
     batch_size: int = 64
     learning_rate: float = 3e-3
     weight_decay: float = 0.3
     max_facts: int = 6
     max_length: int = 32
-    noise: float = 0.7
+    noise: float = 1.0
     missing: float = 0.1
     label_smoothing: float = 0.1
 

@@ -103,7 +103,7 @@ _ALL = (
         "beacon",
         "Activation Beacon",
         lambda lm, shape, ratio: Beacon(lm, BeaconConfig(ratio, shape.beacon_window)),
-        1e-2,
+        3e-3,
     ),
     Arm(
         "mean_pool",

@@ -13,7 +13,7 @@ from comprexit.data import mrqa, text
 from comprexit.data.recall import RecallLMConfig, RecallTask, train_recall_lm
 from comprexit.metrics import exact_match, token_f1
 from comprexit.pretrain import main, run
-from comprexit.training import NEXT_TOKEN, QUESTIONS, Batch, Recipe, cache_states, train
+from comprexit.training import NEXT_TOKEN, QUESTIONS, Batch, Recipe, _rate, cache_states, train
 
 SMALL = CompressorConfig(window=8, gate_size=8, metric_size=8)
 SHAPE = Shape(window=8, gate_size=8, metric_size=8, max_slots=64, lora_rank=4, beacon_window=8)
@@ -68,6 +68,13 @@ def test_cached_states_train_alike(lm, ids, query):
         train(method, iter(lambda c=cached: Batch(ids, None, query, query, c), None), Recipe(2, 1e-3))
         ends.append(method.projector[0].weight.detach())
     torch.testing.assert_close(*ends)
+
+
+def test_the_learning_rate_rises_stays_and_falls():
+    rates = [_rate(step, 5, 100) for step in range(101)]
+    assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert set(rates[5:80]) == {1.0}
+    assert rates[90] == pytest.approx(0.5) and rates[100] == 0.0
 
 
 def test_nothing_to_train(lm, batch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Recipe:
-    """AdamW, linear warm-up, then a learning rate that falls to 0 on a cosine (the shape is ours).
+    """AdamW; the learning rate rises in a warm-up, stays, and falls to 0 over the last fifth (the shape is ours).
 
     Attributes:
         steps: optimiser steps.
@@ -58,6 +57,9 @@ class Recipe:
 # step), and one epoch of questions (512 a step), whose number depends on the data.
 NEXT_TOKEN = Recipe(steps=954, learning_rate=1e-4, warmup_share=0.05, accumulation=32)
 QUESTIONS = Recipe(steps=1, learning_rate=1e-4, warmup_share=0.0, accumulation=16)
+
+
+DECAY_SHARE = 0.2  # of the steps, at the end, over which the learning rate falls
 
 
 class Point(NamedTuple):
@@ -133,9 +135,7 @@ def train(
 
 
 def _rate(step: int, warmup: int, steps: int) -> float:
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.5 + 0.5 * math.cos(math.pi * (step - warmup) / max(1, steps - warmup))
+    return min(1.0, (step + 1) / warmup, (steps - step) / max(1.0, DECAY_SHARE * steps))
 
 
 class _Loss(torch.nn.Module):
