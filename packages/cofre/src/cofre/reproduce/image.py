@@ -251,7 +251,7 @@ def _choose(
 
 
 def _measure(table: pd.DataFrame, config: ImageConfig, run: Run) -> None:
-    by = table.set_index(["arm", "budget", "sampling_seed"])
+    by = table.set_index(["arm", "budget", "sampling_seed"]).sort_index()
 
     def ratio(column: str, budget: int, other: str) -> stats.Interval:
         """Ratio to another arm over sampling seeds, with its t interval (on logarithms)."""
