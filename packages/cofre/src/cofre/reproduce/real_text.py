@@ -61,7 +61,6 @@ class Words:
 
 @paper.experiment(
     smoke=RealTextConfig(
-        judge=None,
         characters=20_000,
         hidden=16,
         heads=2,
