@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from claimlab import Count, Run, stats
+from claimlab.smollm import load_causal_lm
 
 from ..data import array_source, compact_vocabulary, pack, read_documents
 from ..diffusion import nelbo
@@ -74,7 +76,9 @@ class Words:
 )
 def real_text(config: RealTextConfig, run: Run) -> None:
     """Train MDLM and FP-MDLM on real tokens; GenPPL of their samples under a pretrained language model."""
-    sequences, table = _load(config)
+    model, tokenizer = (None, Words()) if config.judge is None else load_causal_lm(config.judge)
+    sequences, table = _load(config, tokenizer)
+    judge = None if model is None else CausalJudge(model, table)
     held_out, training = sequences[: config.samples], sequences[config.samples :]
     vocab = len(table)
     torch.manual_seed(run.seed)
@@ -84,15 +88,14 @@ def real_text(config: RealTextConfig, run: Run) -> None:
         "fp": FixedPointDenoiser(vocab, config.length, **shape).to(run.device),
     }
     steps = config.budget // config.step_cost
-    judge = None if config.judge is None else CausalJudge.load(config.judge, table)
     data_entropy = float(unigram_entropy(held_out, vocab).mean())
     rows = []
-    for arm, model in arms.items():
+    for arm, denoiser in arms.items():
         generator = torch.Generator().manual_seed(run.seed)
         objective = MaskedObjective(SJFB(generator=generator) if arm == "fp" else None, generator=generator)
         source = array_source(training, generator=torch.Generator().manual_seed(run.seed + 1), device=run.device)
         trained = train(
-            model, source, objective, config.recipe, progress=lambda steps, arm=arm: run.progress(steps, arm)
+            denoiser, source, objective, config.recipe, progress=lambda steps, arm=arm: run.progress(steps, arm)
         )
         generator = torch.Generator().manual_seed(run.seed + 2)
         bound = nelbo(trained, held_out.to(run.device), 4, generator=generator)
@@ -115,18 +118,12 @@ def real_text(config: RealTextConfig, run: Run) -> None:
             run.measure(f"gen_ppl_{row['arm']}", row["gen_ppl"], low=row["low"], high=row["high"])
 
 
-def _load(config: RealTextConfig) -> tuple[torch.Tensor, torch.Tensor]:
+def _load(config: RealTextConfig, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Packed sequences with symbols 0, 1, …, and the tokenizer's id of each symbol.
 
     Raises:
         ValueError: if the text gives too few sequences.
     """
-    if config.judge is None:
-        tokenizer = Words()
-    else:
-        from claimlab.smollm import load_causal_lm
-
-        _, tokenizer = load_causal_lm(config.judge)
     texts = _up_to(read_documents(config.documents), config.characters)
     rows = list(pack((tokenizer.encode(text) for text in texts), config.length, tokenizer.eos_token_id))
     if len(rows) < 2 * config.samples:
