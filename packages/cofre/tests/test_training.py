@@ -120,7 +120,15 @@ def test_a_loss_that_is_not_finite_stops(fixed_point):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"steps": 0}, {"batch_size": 0}, {"learning_rate": 0.0}, {"clip_norm": -1.0}, {"ema_decay": 1.0}]
+    "changes",
+    [
+        {"steps": 0},
+        {"batch_size": 0},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"clip_norm": -1.0},
+        {"ema_decay": 1.0},
+    ],
 )
 def test_bad_recipes(changes):
     with pytest.raises(ValueError):

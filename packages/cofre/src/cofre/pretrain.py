@@ -1,13 +1,12 @@
 """Train one arm at the paper's size, on one process or many, and leave a checkpoint for the experiments.
 
 torchrun --nproc-per-node 8 -m cofre.pretrain fp --documents Skylion007/openwebtext --out checkpoints
-torchrun --nproc-per-node 8 -m cofre.pretrain consistency --documents … --start checkpoints/fp-seed0.pt --out
-checkpoints python -m cofre.pretrain image_fp --codes codes.npy --labels labels.npy --out checkpoints
+torchrun --nproc-per-node 8 -m cofre.pretrain consistency --documents … --start checkpoints/fp-seed0.pt --out …
+python -m cofre.pretrain image_fp --codes codes.npy --labels labels.npy --out checkpoints
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,8 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
+
+from claimlab import pretraining
 
 from .convert import convert_mdlm
 from .data import array_source, load_codes, pack, read_documents
@@ -182,11 +183,8 @@ def pretrain(
         length: int = model.length  # pyright: ignore[reportAssignmentType]
         source = text_source(documents, tokenizer, length, device, accelerator.process_index, accelerator.num_processes)
 
-    def log(step: int, parts: Mapping[str, float]) -> None:
-        if step % log_every == 0:
-            accelerator.print(step, " ".join(f"{name}={value:.4g}" for name, value in parts.items()), flush=True)
-
     path = checkpoint_path(out, arm, seed)
+    log = pretraining.printer(accelerator, log_every)
     with accelerator.autocast():
         train(model, source, objective, recipe, accelerator=accelerator, checkpoint=path, log=log)
     accelerator.wait_for_everyone()
@@ -195,24 +193,14 @@ def pretrain(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line: `python -m cofre.pretrain ARM …`, alone or under torchrun."""
-    parser = argparse.ArgumentParser(
-        prog="cofre.pretrain", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = pretraining.parser("cofre.pretrain", __doc__)
     parser.add_argument("arm", choices=list(RECIPES))
     parser.add_argument("--documents")
     parser.add_argument("--tokenizer", default="gpt2")
     parser.add_argument("--codes", type=Path)
     parser.add_argument("--labels", type=Path)
     parser.add_argument("--start", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("checkpoints"))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--batch-size", type=int)
-    options = vars(parser.parse_args(arguments))
-    try:
-        pretrain(options.pop("arm"), **options)
-    except (ValueError, FileNotFoundError) as error:
-        parser.exit(2, f"error: {error}\n")
+    pretraining.call(pretrain, parser, arguments)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from claimlab.pretraining import save_checkpoint
 
 from .layers import check_tokens
 from .objectives import Batch, Losses
@@ -50,7 +51,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_size < 1:
             raise ValueError(f"steps and batch_size must be at least 1, got {self.steps} and {self.batch_size}")
-        if self.learning_rate <= 0 or self.clip_norm <= 0:
+        if not (0 < self.learning_rate < math.inf and self.clip_norm > 0):
             raise ValueError(f"expected learning_rate, clip_norm > 0, got {self.learning_rate}, {self.clip_norm}")
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:
             raise ValueError(f"ema_decay must lie in (0, 1), got {self.ema_decay}")
@@ -197,15 +198,7 @@ def train(
         if log is not None:
             log(step, parts)
         if checkpoint is not None and main and (last or step % checkpoint_every == 0):
-            _save(checkpoint, trainer.state())
+            save_checkpoint(checkpoint, trainer.state())
         if validate is not None and (last or step % validate_every == 0) and validate(trainer.evaluated.eval(), step):
             break
     return trainer.evaluated.eval()
-
-
-def _save(path: Path, state: dict[str, Any]) -> None:
-    """Write beside the old checkpoint, then put it in its place: an interruption leaves one of the two."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(path.suffix + ".part")
-    torch.save(state, unfinished)
-    os.replace(unfinished, path)

@@ -6,7 +6,6 @@ claimlab run fprm --scale paper --experiment sudoku --set checkpoints=checkpoint
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate import Accelerator
+
+from claimlab import pretraining
 
 from .arms import ARMS, get_arm
 from .config import FPRMConfig
@@ -84,10 +85,6 @@ def pretrain(
     model = chosen.build(shape, recipe).to(accelerator.device)
     source = make_source(task, train_file, np.random.default_rng([seed, accelerator.process_index]))
 
-    def log(step: int, measures: dict[str, float]) -> None:
-        if step % log_every == 0:
-            accelerator.print(step, " ".join(f"{name}={value:.4g}" for name, value in measures.items()), flush=True)
-
     path = chosen.checkpoint(out, seed)
     train(
         model,
@@ -96,7 +93,7 @@ def pretrain(
         generator=torch.Generator(accelerator.device).manual_seed(seed * 1000 + accelerator.process_index),
         accelerator=accelerator,
         checkpoint=path,
-        log=log,
+        log=pretraining.printer(accelerator, log_every),
     )
     accelerator.wait_for_everyone()
     return path
@@ -104,21 +101,11 @@ def pretrain(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line: `python -m fprm.pretrain TASK …`, alone or under torchrun."""
-    parser = argparse.ArgumentParser(
-        prog="fprm.pretrain", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = pretraining.parser("fprm.pretrain", __doc__)
     parser.add_argument("task", choices=list(TASKS))
     parser.add_argument("--arm", choices=list(ARMS), default="fprm")
     parser.add_argument("--train-file", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("checkpoints"))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--batch-size", type=int)
-    options = vars(parser.parse_args(arguments))
-    try:
-        pretrain(options.pop("task"), **options)
-    except (ValueError, FileNotFoundError) as error:
-        parser.exit(2, f"error: {error}\n")
+    pretraining.call(pretrain, parser, arguments)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any, Literal, cast
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from claimlab.pretraining import save_checkpoint
 
 from .config import SolverConfig
 from .model import LoopedModel
@@ -170,17 +171,10 @@ def train(
         if log is not None:
             log(step, measures)
         if checkpoint is not None and main and (step % checkpoint_every == 0 or step == recipe.steps):
-            _save(checkpoint, parts, step)
+            state = {name: part.state_dict() for name, part in parts.items()}
+            save_checkpoint(checkpoint, state | {"step": step})
     trained = model if ema is None else cast(LoopedModel, ema.module)
     return trained.eval()
-
-
-def _save(path: Path, parts: dict[str, Any], step: int) -> None:
-    """Write a checkpoint beside the old one, then put it in its place: an interruption leaves one of the two."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(path.suffix + ".part")
-    torch.save({name: part.state_dict() for name, part in parts.items()} | {"step": step}, unfinished)
-    os.replace(unfinished, path)
 
 
 def _load(path: Path | None, parts: dict[str, Any]) -> int:
