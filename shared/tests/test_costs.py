@@ -31,5 +31,13 @@ def test_saved_bytes_counts_each_activation_once_and_no_parameter():
         assert costs.saved_bytes(lambda: chain(6)) == 0
 
 
+def test_saved_bytes_counts_activations_and_no_views_of_weights():
+    """exp keeps its output; two linear layers keep their inputs, however often their weights are used."""
+    layer = torch.nn.Linear(8, 8, bias=False)
+    x = torch.randn(5, 8)
+    assert costs.saved_bytes(lambda: (1.0 * layer(x)).exp()) == 2 * 5 * 8 * 4  # the input and the exponentials
+    assert costs.saved_bytes(lambda: layer(layer(x))) == 2 * 5 * 8 * 4  # the input and the first layer's output
+
+
 def test_peak_memory_is_in_mebibytes():
     assert 20 < costs.peak_memory() < 200_000

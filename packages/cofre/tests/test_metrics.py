@@ -6,9 +6,11 @@ import pytest
 import torch
 from cofre import frechet_distance, generative_perplexity, inception_score, is_degenerate, unigram_entropy
 from cofre.dynamics import SolverProbe, lagged_logit_kl, nested_contexts
-from cofre.metrics import frechet_from_moments, saved_bytes
+from cofre.metrics import frechet_from_moments
 from cofre.sampling import SolvedStep, sample
 from scipy import linalg
+
+from claimlab.costs import saved_bytes
 
 
 def test_entropy_of_distinct_and_of_equal_tokens():
@@ -54,6 +56,8 @@ def test_frechet_of_rank_deficient_features():
 def test_inception_score():
     assert inception_score(np.eye(4)) == pytest.approx(4.0)
     assert inception_score(np.full((5, 4), 0.25)) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="each row must be a distribution, got a least entry of -1,"):
+        inception_score(np.array([[2.0, -1.0]]))
 
 
 def test_contexts_are_nested(generator):
@@ -114,25 +118,17 @@ def test_probe_refuses_plain_models(plain):
         sample(plain(), 2, steps=2, observe=SolverProbe(7))
 
 
-def test_saved_bytes_count_activations_and_no_weights():
-    """exp keeps its output; two linear layers keep their inputs, however often their weights are used."""
-    layer = torch.nn.Linear(8, 8, bias=False)
-    x = torch.randn(5, 8)
-    assert saved_bytes(lambda: (1.0 * layer(x)).exp(), layer) == 2 * 5 * 8 * 4  # the input and the exponentials
-    assert saved_bytes(lambda: layer(layer(x)), layer) == 2 * 5 * 8 * 4  # the input and the first layer's output
-
-
 def test_saved_bytes_grow_by_one_block_an_iteration(fixed_point, plain):
     """What an iteration with gradient keeps is a block and the projections around it; one without keeps nothing."""
     z = torch.full((3, 12), 7)
 
     def kept(model, **solver):
-        return saved_bytes(lambda: model(z, **solver).logits.logsumexp(-1), model)
+        return saved_bytes(lambda: model(z, **solver).logits.logsumexp(-1))
 
     model = fixed_point()
     three, four = kept(model, iterations=3), kept(model, iterations=4)
     block = kept(plain(blocks=4)) - kept(plain(blocks=3))
     h = torch.randn(3, 12, 16, requires_grad=True)
-    inject = saved_bytes(lambda: model.inject(1.0 * h, 1.0 * h), model)
+    inject = saved_bytes(lambda: model.inject(1.0 * h, 1.0 * h))
     assert four - three == pytest.approx(block + inject, rel=0.02)
     assert kept(model, iterations=3, no_grad_iterations=4) == three

@@ -27,6 +27,11 @@ console = Console(width=None if sys.stdout.isatty() else 140)
 errors = Console(stderr=True)
 
 
+def _complain(text: str) -> None:
+    """One red line, however long, as it stands."""
+    errors.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+
+
 def _at_least(least: int) -> Callable[[typer.CallbackParam, int | None], int | None]:
     """A check of an option's number, for an error of one line that names the number."""
 
@@ -128,7 +133,7 @@ def run(
         told = f"nothing had to be run: all {outcome.kept} seeds were finished"
     console.print(f"{told}. Results: {store.directory}", highlight=False, soft_wrap=True)
     for failure in outcome.failures:
-        errors.print(failure, style="red", highlight=False, markup=False, soft_wrap=True)
+        _complain(failure)
     if outcome.failures:
         raise typer.Exit(1)
 
@@ -164,7 +169,7 @@ def check(
         store = Store(out, Plan.make(paper, _scale(scale)))
         outcome, results = _execute(store, jobs=jobs)
         for failure in outcome.failures:
-            errors.print(failure, style="red", highlight=False, markup=False, soft_wrap=True)
+            _complain(failure)
         changes = regression.compare(section, store.measures(), results)
         bad = bool(outcome.failures) or outcome.interrupted or any(c.failed for c in changes)
         failed |= bad
@@ -256,7 +261,7 @@ def main() -> None:
     except (ClaimlabError, OSError) as error:
         if debug:
             raise
-        errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        _complain(f"error: {error}")
         sys.exit(2)
 
 

@@ -52,14 +52,16 @@ def paired_ratio(ours: Callable[[], Any], other: Callable[[], Any], *, repeats: 
 def saved_bytes(function: Callable[[], Any]) -> int:
     """Bytes of the tensors that autograd keeps for the backward pass while `function` runs.
 
-    Each storage counts once, however many graph nodes hold it; parameters and other leaves do not count.
+    Each storage counts once, however many graph nodes hold it. Parameters and other leaves do not count, nor do views
+    of them, such as the transposed matrix that a linear layer keeps.
     """
     import torch
 
     storages: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        if not (tensor.is_leaf and tensor.requires_grad):
+        source = tensor if tensor._base is None else tensor._base
+        if not (source.is_leaf and source.requires_grad):
             storage = tensor.untyped_storage()
             storages[storage.data_ptr()] = storage  # kept, so that no address is used twice
         return tensor

@@ -77,6 +77,11 @@ def bootstrap(
     return Interval(value, float(result.confidence_interval.low), float(result.confidence_interval.high))
 
 
+def ratio_of_means(a: np.ndarray, b: np.ndarray, axis: int = -1) -> Any:
+    """Mean of one sample over that of another; a statistic for `bootstrap`."""
+    return a.mean(axis) / b.mean(axis)
+
+
 def loglog_slope(x: ArrayLike, y: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
     """Exponent `p` of `y ~ x^p`: least squares on logarithms, with the slope's t interval."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)

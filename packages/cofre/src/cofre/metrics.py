@@ -3,14 +3,11 @@ score."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Float, Integer
 from scipy import linalg
-from torch import Tensor, nn
+from torch import Tensor
 
 DEGENERATE_SHARE = 0.85
 
@@ -70,28 +67,14 @@ def _root(covariance: np.ndarray) -> np.ndarray:
 
 
 def inception_score(probabilities: Float[np.ndarray, "samples classes"]) -> float:
-    """`exp` of the mean over samples of `KL(p(class | sample) || p(class))`."""
+    """`exp` of the mean over samples of `KL(p(class | sample) || p(class))`.
+
+    Raises:
+        ValueError: if a row is no distribution.
+    """
+    low, sums = probabilities.min(), probabilities.sum(1)
+    if not (low >= 0 and np.allclose(sums, 1, atol=1e-4)):
+        raise ValueError(f"each row must be a distribution, got a least entry of {low:.3g}, sums to {sums.max():.6g}")
     marginal = probabilities.mean(0, keepdims=True)
     logs = np.log(np.clip(probabilities, 1e-300, None)) - np.log(np.clip(marginal, 1e-300, None))
     return float(np.exp((probabilities * logs).sum(1).mean()))
-
-
-def saved_bytes(function: Callable[[], Any], model: nn.Module) -> int:
-    """Bytes of activations that autograd keeps for the backward pass of `function`.
-
-    Each storage counts once. The model's own weights do not count, nor do views of them, such as the transposed
-    matrices of linear layers: a shared block would seem to save more than it does.
-    """
-    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, torch.UntypedStorage] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage  # held, so that no address is used twice
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        result = function()
-    del result
-    return sum(storage.nbytes() for storage in kept.values())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
 ReuseKind = Literal["none", "full", "three_state"]
+RULES: tuple[ReuseKind, ...] = get_args(ReuseKind)
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class ReuseRule:
     changed: float = 0.2
 
     def __post_init__(self) -> None:
-        if self.kind not in ("none", "full", "three_state"):
+        if self.kind not in RULES:
             raise ValueError(f"reuse must be 'none', 'full' or 'three_state', got {self.kind!r}")
         if not 0 <= self.masked[0] <= self.masked[1] <= 1:
             raise ValueError(f"masked must be two weights 0 <= low <= high <= 1, got {self.masked}")

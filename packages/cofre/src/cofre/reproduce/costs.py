@@ -15,7 +15,6 @@ from claimlab import Count, Counts, Run, plotting, stats
 from claimlab import costs as measuring
 
 from ..fixed_point import SJFB
-from ..metrics import saved_bytes
 from ..models import Denoiser, FixedPointDenoiser, MaskedDenoiser
 from ..objectives import Batch, MaskedObjective, MaskGITObjective
 from ..sampling import sample
@@ -120,11 +119,7 @@ def _step_time_ratio(
         pair = measuring.timed(first), measuring.timed(second)
         times.append(pair if index % 2 else pair[::-1])
     ours_time, other_time = np.array(times[3:]).T
-    return stats.bootstrap((ours_time, other_time), _ratio_of_means)
-
-
-def _ratio_of_means(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
-    return a.mean(axis=axis) / b.mean(axis=axis)
+    return stats.bootstrap((ours_time, other_time), stats.ratio_of_means)
 
 
 def _wait(run: Run) -> None:
@@ -151,7 +146,7 @@ def _saved(model: Denoiser, config: CostConfig, run: Run, **solver: int) -> int:
         logits = model(*arguments, **solver).logits
         return nn.functional.cross_entropy(logits[..., :-1].transpose(1, 2), batch.tokens)
 
-    return saved_bytes(loss, model)
+    return measuring.saved_bytes(loss)
 
 
 def _mean_saved(model: Denoiser, config: CostConfig, run: Run) -> float:
@@ -169,7 +164,7 @@ def _memory(config: CostConfig, run: Run) -> list[tuple[int, int, float, int]]:
     )
     block, frame = two - one, 2 * one - two  # a block; embedding, conditioning, last norm, logits
     h = torch.randn(config.batch, config.length, config.hidden, device=run.device, requires_grad=True)
-    inject = saved_bytes(lambda: fixed_point.inject(1.0 * h, 1.0 * h), fixed_point)
+    inject = measuring.saved_bytes(lambda: fixed_point.inject(1.0 * h, 1.0 * h))
     twelve = _saved(plain, config, run)
     rows, errors = [], []
     for n in GRAD:

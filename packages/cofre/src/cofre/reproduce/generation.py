@@ -15,12 +15,10 @@ from claimlab import Run, stats
 from claimlab.stats import Interval
 
 from ..metrics import generative_perplexity, is_degenerate, unigram_entropy
-from ..reuse import ReuseRule
+from ..reuse import RULES, ReuseRule
 from ..sampling import sample
 from ..schedules import ScheduleKind, allocate
 from .text_arms import SAMPLING_SEED, SELECTION_SEED, TextConfig, TextTask, generator_for
-
-RULES = ("none", "full", "three_state")
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def entropy_difference(ours: Scores, other: Scores) -> Interval:
 
 def entropy_ratio(ours: Scores, other: Scores) -> Interval:
     """Mean entropy over the other's, with a bootstrap interval over samples."""
-    return stats.bootstrap((ours.entropy.ravel(), other.entropy.ravel()), _ratio_of_means, resamples=1000)
+    return stats.bootstrap((ours.entropy.ravel(), other.entropy.ravel()), stats.ratio_of_means, resamples=1000)
 
 
 def trend(ours: Sequence[Scores], other: Sequence[Scores]) -> Interval:
@@ -108,16 +106,12 @@ def _difference_of_means(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.nda
     return a.mean(axis) - b.mean(axis)
 
 
-def _ratio_of_means(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
-    return a.mean(axis) / b.mean(axis)
-
-
 class Generator:
     """Draws and scores samples of the arms of one seed."""
 
     def __init__(self, task: TextTask, config: TextConfig, run: Run) -> None:
         self.task, self.config, self.run = task, config, run
-        self._splits: dict[tuple[str, int], tuple[int, Split]] = {}
+        self._splits: dict[tuple[str, int], Split] = {}
 
     def draw(
         self,
@@ -157,15 +151,11 @@ class Generator:
                     nll, _, _ = self.draw(model, split.steps, split.iterations, rule, n, generator)
                     scores[cost] = generative_perplexity(torch.from_numpy(nll)[:, None])
                 best = min(scores, key=scores.__getitem__)
-                self._splits[rule, budget] = best, Split.of(budget, best)
+                self._splits[rule, budget] = Split.of(budget, best)
 
     def split(self, rule: str, budget: int) -> Split:
         """The chosen split."""
-        return self._splits[rule, budget][1]
-
-    def step_cost(self, rule: str, budget: int) -> int:
-        """Block passes of a step in the chosen split."""
-        return self._splits[rule, budget][0]
+        return self._splits[rule, budget]
 
     def score(
         self,

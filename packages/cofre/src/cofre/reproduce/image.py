@@ -22,13 +22,12 @@ from ..metrics import frechet_distance, inception_score
 from ..models import Denoiser, FixedPointDenoiser, MaskedDenoiser
 from ..objectives import MaskGITObjective
 from ..pretrain import checkpoint_path
-from ..reuse import ReuseRule
+from ..reuse import RULES, ReuseRule
 from ..sampling import sample
 from ..schedules import allocate
 from ..training import IMAGENETTE, Recipe, train
 from .declaration import paper
 
-RULES = ("none", "full", "three_state")
 LABELS = {"maskgit_24": "MaskGIT, 24 blocks", "maskgit_12": "MaskGIT, 12 blocks", "fp": "FP-MaskGIT, 4/1/4"}
 
 

@@ -17,13 +17,12 @@ from ..convert import cka_profile
 from ..diffusion import mask_tokens
 from ..dynamics import STATES, SolverProbe, lagged_logit_kl, nested_contexts
 from ..objectives import ConsistencyConfig
-from ..reuse import ReuseRule
+from ..reuse import RULES, ReuseRule
 from ..sampling import sample
 from ..schedules import ScheduleKind
 from ..training import CONSISTENCY_OWT, CONVERSION_OWT, FP_MDLM_OWT, MDLM_OWT, Recipe
 from .declaration import paper
 from .generation import (
-    RULES,
     Generator,
     Scores,
     Split,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -116,7 +117,7 @@ def chain_task(config: TextConfig, run: Run) -> TextTask:
     validation = chain.sample(config.validation_sequences, config.length, generator_for(run, VALIDATION_SEED))
     many = chain.sample(4000, config.length, generator_for(run, VALIDATION_SEED))
     entropy = float(unigram_entropy(many, chain.symbols).mean())
-    perplexity = float(torch.tensor(chain.entropy_per_token(config.length)).exp())
+    perplexity = math.exp(chain.entropy_per_token(config.length))
     return TextTask(source, validation.to(run.device), chain, chain.symbols, entropy, perplexity)
 
 
@@ -222,11 +223,11 @@ def _post_train(trainer: _ArmTrainer, arms: Arms) -> None:
     config = trainer.config
     start = trainer.validate(arms["fp"])
     every = max(1, config.post.steps // config.validations)
-    seen = [(0, float(torch.tensor(start).exp()))]
+    seen = [(0, math.exp(start))]
     reference = seen[0][1]
 
     def validate(model: nn.Module, step: int) -> bool:
-        perplexity = float(torch.tensor(trainer.validate(model)).exp())
+        perplexity = math.exp(trainer.validate(model))
         seen.append((step, perplexity))
         fired = config.consistency.stops(perplexity, reference)
         if not arms.selected_step and (fired or step >= config.post.steps):
