@@ -51,9 +51,8 @@ def read_documents(source: str | Path | None = None, column: str = "text", split
     """Documents one after the other, never all in memory.
 
     Args:
-        source: a `.jsonl` or `.parquet` file with a column of texts, a `.txt` file with a blank line between
-            documents, a
-            name on the Hugging Face hub (streamed; needs `datasets` and network), or `None` for the bundled documents.
+        source: a `.jsonl` or `.parquet` file with a column of texts, a `.txt` file with a blank line between documents,
+            a name on the Hugging Face hub (streamed; needs `datasets` and network), or `None` for the bundled ones.
         column: where the text stands.
         split: of a data set on the hub.
 

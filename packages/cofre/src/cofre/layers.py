@@ -16,7 +16,6 @@ class Rotary(nn.Module):
     Args:
         head_width: channels of one attention head; even.
         length: positions of the table.
-        base: ratio of the slowest to the fastest frequency.
 
     Raises:
         ValueError: for an odd head width; in `forward`, for a sequence that is longer than the table.
@@ -25,11 +24,11 @@ class Rotary(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, head_width: int, length: int, base: float = 10_000.0) -> None:
+    def __init__(self, head_width: int, length: int) -> None:
         super().__init__()
         if head_width % 2:
             raise ValueError(f"rotary positions need an even head width, got {head_width}")
-        frequency = base ** (-torch.arange(0, head_width, 2) / head_width)
+        frequency = 10_000.0 ** (-torch.arange(0, head_width, 2) / head_width)
         angle = torch.arange(length)[:, None] * frequency
         self.register_buffer("cos", angle.cos().repeat(1, 2), persistent=False)
         self.register_buffer("sin", angle.sin().repeat(1, 2), persistent=False)

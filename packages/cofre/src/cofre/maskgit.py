@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -40,6 +41,12 @@ def halton_order(height: int, width: int) -> Int[np.ndarray, " cells"]:
         cells = (points[:, 0] * height).astype(int) * width + (points[:, 1] * width).astype(int)
         order.update(dict.fromkeys(cells.tolist()))
     return np.array(list(order))
+
+
+@cache
+def _halton_rank(height: int, width: int) -> Int[Tensor, " cells"]:
+    """Place of each cell in the Halton order; the same for every step of every sample."""
+    return torch.from_numpy(halton_order(height, width).argsort())
 
 
 @dataclass(frozen=True)
@@ -103,11 +110,9 @@ class MaskGITSampler:
         length = masked.shape[1]
         keep = self.remaining(step, steps, length)
         if self.order == "halton":
-            order = halton_order(*self.grid)
-            if len(order) != length:
+            rank = _halton_rank(*self.grid)
+            if len(rank) != length:
                 raise ValueError(f"a grid of {self.grid[0]} x {self.grid[1]} does not hold sequences of {length}")
-            rank = torch.empty(length, dtype=torch.long)
-            rank[torch.from_numpy(order)] = torch.arange(length)
             return masked & (rank < length - keep).to(masked.device)
         assert confidence is not None
         score = confidence.clamp_min(torch.finfo(confidence.dtype).tiny).log()

@@ -193,6 +193,12 @@ def kl_divergence(log_p: Float[Tensor, "... symbols"], log_q: Float[Tensor, "...
     return (log_p.exp() * difference).sum(-1)
 
 
+def _distillation(target: Tensor, logits: Tensor, masked: Tensor) -> Tensor:
+    """Mean over masked positions of `KL(target || prediction)`, 0 where there is none."""
+    prediction = without_mask(logits[masked]).log_softmax(-1)
+    return kl_divergence(target[masked], prediction).sum() / masked.sum().clamp_min(1)
+
+
 def _mask_id(model: nn.Module) -> int:
     return cast(int, model.mask_id)
 
@@ -278,8 +284,7 @@ class AdaptationObjective:
             teacher: DenoiserOutput = denoise(self.teacher, masks.teacher_z, masks.teacher_t, batch.classes)
             target = subs_log_probs(teacher.logits / self.temperature, masks.teacher_z)
         masked = masks.student_z == mask_id
-        prediction = without_mask(student.logits[masked] / self.temperature).log_softmax(-1)
-        divergence = kl_divergence(target[masked], prediction).sum() / masked.sum().clamp_min(1)
+        divergence = _distillation(target, student.logits / self.temperature, masked)
         base = self.base.loss(student.logits, x, masks.student_z, masks.student_t)
         total = base + self.config.weight_at(step) * self.temperature**2 * divergence
         return Losses(total, {"base": float(base.detach()), "divergence": float(divergence.detach())})
@@ -311,8 +316,7 @@ class SDTTObjective:
         target = self.targets(z, t)
         student = denoise(model, z, t, batch.classes, **self.base.draw_iterations())
         masked = z == mask_id
-        prediction = without_mask(student.logits[masked]).log_softmax(-1)
-        divergence = kl_divergence(target[masked], prediction).sum() / masked.sum().clamp_min(1)
+        divergence = _distillation(target, student.logits, masked)
         return Losses(divergence, {"divergence": float(divergence.detach())})
 
     @torch.no_grad()
